@@ -1,0 +1,225 @@
+"""The trace of one run: `invoke_agent` → `step` → `chat` and `execute_tool`, with the phases inside them.
+
+Spans that surround code are opened with `span` and its named forms; phases that were measured elsewhere (the
+decoder's thread, the sandbox) come in with `record`.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from . import conventions
+from .clock import now_ns
+from .conventions import Attributes, AttributeValue
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.trace import Span
+
+    from .pipeline import Pipeline
+
+
+class RunTrace:
+    """Records one run. Use it as a context manager; the root span lasts as long as the `with` block."""
+
+    def __init__(
+        self, pipeline: "Pipeline | None", root: "Span", run_id: str, model: str, provider: str
+    ) -> None:
+        """Use `start`."""
+        self.root = root
+        """The `invoke_agent` span: for attributes that are known only at the end, such as the run's status.
+        """
+        self.trace_id = f"{root.get_span_context().trace_id:032x}"
+        self.warnings: list[str] = []
+        """What went wrong with recording, one sentence each, complete after the `with` block."""
+        self.captures_content = _captures_content()
+        """Whether prompts, arguments and results may be recorded."""
+        self._pipeline = pipeline
+        self._run_id = run_id
+        self._model = model
+        self._provider = provider
+        self._token: Any = None
+
+    @classmethod
+    def start(
+        cls,
+        run_dir: Path,
+        *,
+        run_id: str,
+        agent_name: str,
+        model: str,
+        provider: str = conventions.IN_PROCESS_PROVIDER,
+        attributes: Attributes | None = None,
+        tell: Callable[[str], None] | None = None,
+    ) -> "RunTrace":
+        """Opens the root span and the files in `run_dir` (made if missing).
+
+        `tell` gets each warning when it arises, from any thread; they are in `warnings` too. With
+        OTEL_SDK_DISABLED=true nothing is recorded anywhere and every method does nothing.
+        Raises TraceError when the files cannot be made.
+        """
+        from opentelemetry.trace import INVALID_SPAN
+
+        if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+            return cls(None, INVALID_SPAN, run_id, model, provider)
+        from .pipeline import Pipeline
+
+        warnings: list[str] = []
+
+        def warn(sentence: str) -> None:
+            warnings.append(sentence)
+            if tell is not None:
+                tell(sentence)
+
+        pipeline = Pipeline(run_dir, warn)
+        root = pipeline.start_span(
+            f"{conventions.INVOKE_AGENT} {agent_name}",
+            None,
+            {
+                conventions.OPERATION_NAME: conventions.INVOKE_AGENT,
+                conventions.PROVIDER_NAME: provider,
+                conventions.REQUEST_MODEL: model,
+                conventions.AGENT_NAME: agent_name,
+                conventions.CONVERSATION_ID: run_id,
+                conventions.RUN_ID: run_id,
+                **_present(attributes),
+            },
+        )
+        trace = cls(pipeline, root, run_id, model, provider)
+        trace.warnings = warnings
+        return trace
+
+    def __enter__(self) -> "RunTrace":
+        from opentelemetry import context, trace
+
+        self._token = context.attach(trace.set_span_in_context(self.root))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        from opentelemetry import context
+
+        if error is not None:
+            fail(self.root, type(error).__qualname__, str(error))
+        context.detach(self._token)
+        self.root.end(now_ns())
+        if self._pipeline is not None:
+            self._pipeline.close()
+
+    @contextmanager
+    def span(
+        self, name: str, attributes: Attributes | None = None, *, parent: "Span | None" = None
+    ) -> Iterator["Span"]:
+        """A span around the block; a child of the current one, or of `parent`.
+
+        Tasks and `anyio.to_thread` keep the parent; a bare thread gets the run's root unless told a parent.
+        Never hold one across a `yield` of an async generator: whoever iterates may be another task by then.
+        An exception that leaves the block marks the span as failed.
+        """
+        if self._pipeline is None:
+            yield self.root
+            return
+        from opentelemetry import context, trace
+
+        span = self._pipeline.start_span(name, self._context(parent), _present(attributes))
+        token = context.attach(trace.set_span_in_context(span))
+        try:
+            yield span
+        except BaseException as error:
+            fail(span, type(error).__qualname__, str(error))
+            raise
+        finally:
+            context.detach(token)
+            span.end(now_ns())
+
+    def step(self, number: int, attributes: Attributes | None = None) -> AbstractContextManager["Span"]:
+        """One turn of the loop; `number` counts from 1."""
+        return self.span(conventions.STEP, {conventions.STEP_NUMBER: number, **(attributes or {})})
+
+    def chat(self, attributes: Attributes | None = None) -> AbstractContextManager["Span"]:
+        """One answer of the model; give it `conventions.usage(…)` when it is known."""
+        return self.span(
+            f"{conventions.CHAT} {self._model}",
+            {
+                conventions.OPERATION_NAME: conventions.CHAT,
+                conventions.PROVIDER_NAME: self._provider,
+                conventions.REQUEST_MODEL: self._model,
+                conventions.CONVERSATION_ID: self._run_id,
+                **(attributes or {}),
+            },
+        )
+
+    def execute_tool(
+        self, tool: str, call_id: str, attributes: Attributes | None = None
+    ) -> AbstractContextManager["Span"]:
+        """One tool call, from the moment it is known until its result is there."""
+        return self.span(
+            f"{conventions.EXECUTE_TOOL} {tool}",
+            {
+                conventions.OPERATION_NAME: conventions.EXECUTE_TOOL,
+                conventions.TOOL_NAME: tool,
+                conventions.TOOL_CALL_ID: call_id,
+                conventions.TOOL_TYPE: "function",
+                **(attributes or {}),
+            },
+        )
+
+    def record(
+        self,
+        name: str,
+        start_ns: int,
+        end_ns: int,
+        attributes: Attributes | None = None,
+        *,
+        parent: "Span | ReadableSpan | None" = None,
+    ) -> "ReadableSpan | None":
+        """A phase that was measured elsewhere, in nanoseconds since the epoch; a child of the current span or
+        `parent`.
+
+        Gives what `parent` of a further `record` may be, or None when nothing is recorded. About 5 µs.
+        """
+        if self._pipeline is None:
+            return None
+        if parent is None:
+            parent = self._current()
+        return self._pipeline.record(name, start_ns, max(end_ns, start_ns), parent, _present(attributes))
+
+    def content(self, key: str, text: str) -> dict[str, AttributeValue]:
+        """`{key: text}` if content may be recorded, else nothing: for prompts, arguments and results."""
+        return {key: text} if self.captures_content else {}
+
+    def _current(self) -> "Span":
+        from opentelemetry import trace
+
+        current = trace.get_current_span()
+        ours = current.get_span_context().trace_id == self.root.get_span_context().trace_id
+        return current if ours else self.root
+
+    def _context(self, parent: "Span | None") -> "Context":
+        from opentelemetry import trace
+
+        return trace.set_span_in_context(parent or self._current())
+
+
+def fail(span: "Span", error_type: str, message: str) -> None:
+    """Marks `span` as failed; `error_type` is of few values (a class or a kind), `message` for people."""
+    from opentelemetry.trace import Status, StatusCode
+
+    span.set_attribute(conventions.ERROR_TYPE, error_type)
+    span.set_status(Status(StatusCode.ERROR, message.partition("\n")[0][:300] or error_type))
+
+
+def _present(attributes: Attributes | None) -> dict[str, AttributeValue]:
+    if not attributes:
+        return {}
+    return {key: value for key, value in attributes.items() if value is not None}
+
+
+def _captures_content() -> bool:
+    wanted = os.environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower()
+    return wanted in ("true", "1", "span_only", "span_and_event")
