@@ -1,0 +1,35 @@
+"""`agent-runtime bench`: ratios against the alternatives, measured side by side in one run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run one benchmark and print its rows."""
+    from agent_runtime.bench.tools import bench_tools
+
+    found = bench_tools(n=options.n)
+    if options.json:
+        sys.stdout.write(json.dumps(found) + "\n")
+    else:
+        _show(found)
+    return 0
+
+
+def _show(found: dict[str, Any]) -> None:
+    table = Table(title=f"bench {found['bench']} (milliseconds)", title_justify="left", box=None)
+    for column in ("measure", "against", "n", "p50", "p95", "p99", "their n", "their p50", "p95", "p99", "ratio p50"):
+        table.add_column(column, justify="left" if column in ("measure", "against") else "right")
+    for row in found["rows"]:
+        cells = [row["measure"], row["against"]]
+        for side in (row["ours"], row["theirs"]):
+            cells += [str(side["n"]), *(f"{side[key]:.3f}" for key in ("p50_ms", "p95_ms", "p99_ms"))]
+        table.add_row(*cells, f"{row['ratio_p50']:.1f}×")
+    Console(file=sys.stdout).print(table)

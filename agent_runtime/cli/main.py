@@ -1,0 +1,145 @@
+"""`agent-runtime`: arguments in, one handler called, one exit code out.
+
+Exit codes: 0 solved or done, 1 unsolved, 2 bad use or configuration, 3 a sandbox or engine failed, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+EPILOG = """\
+examples:
+  agent-runtime run ./my-repo --task "fix the failing test"
+  agent-runtime run ./my-repo --task "fix the build" --test "make check" --apply
+  agent-runtime trace report RUN_DIR
+  agent-runtime doctor
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="agent-runtime",
+        description="Run coding agents against a repository, as fast as one user's machine allows.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_run(commands)
+    _add_eval(commands)
+    _add_trace(commands)
+    _add_bench(commands)
+    doctor = commands.add_parser("doctor", help="say what is there, what is missing, and what to do")
+    doctor.add_argument("--json", action="store_true", help="print one JSON object")
+    doctor.set_defaults(handler="agent_runtime.cli.doctor")
+    return parser
+
+
+def _add_agent_options(parser: argparse.ArgumentParser, *, timeout: float) -> None:
+    parser.add_argument(
+        "--model",
+        default="small",
+        metavar="PATH|NAME",
+        help="'small' (ships with the package), 'uniform' (random logits, a baseline) or a checkpoint folder",
+    )
+    parser.add_argument(
+        "--sandbox",
+        choices=["docker", "local"],
+        default="docker",
+        help="where tools run; 'local' does not isolate: only for code that you trust",
+    )
+    parser.add_argument("--max-steps", type=_positive_int, default=60, metavar="N", help="tool calls at most")
+    parser.add_argument(
+        "--timeout", type=_positive_float, default=timeout, metavar="S", help=f"seconds at most (default {timeout:g})"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the canvas noise")
+
+
+def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    run = commands.add_parser(
+        "run",
+        help="work on a repository until its tests pass",
+        description="Work on a copy of REPO in a sandbox. REPO itself is not written to unless --apply is given.",
+    )
+    run.add_argument("repo", type=Path, metavar="REPO", help="the repository's folder")
+    run.add_argument("--task", required=True, metavar="TEXT", help="what is to be done")
+    run.add_argument("--test", metavar="CMD", help="the test command; pytest is found by itself")
+    run.add_argument("--json", action="store_true", help="print one JSON object instead of live progress")
+    run.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: a new one in the state folder)")
+    run.add_argument("--apply", action="store_true", help="apply the patch to REPO when the task is solved")
+    _add_agent_options(run, timeout=300)
+    run.set_defaults(handler="agent_runtime.cli.run")
+
+
+def _add_eval(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    evaluate = commands.add_parser(
+        "eval",
+        help="run the agent on every repository in a folder and count what it solves",
+        description="Run on every sub-folder of DIR. With --out, finished tasks are kept and not run again.",
+    )
+    evaluate.add_argument("folder", type=Path, metavar="DIR", help="a folder of repositories")
+    evaluate.add_argument("--task", default="Fix the bug so that the tests pass.", metavar="TEXT")
+    evaluate.add_argument("--json", action="store_true", help="print one JSON object")
+    evaluate.add_argument("--out", type=Path, metavar="DIR", help="where results go; give it again to resume")
+    _add_agent_options(evaluate, timeout=120)
+    evaluate.set_defaults(handler="agent_runtime.cli.eval")
+
+
+def _add_trace(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    trace = commands.add_parser("trace", help="read the traces of runs")
+    actions = trace.add_subparsers(dest="action", metavar="ACTION", required=True)
+    report = actions.add_parser("report", help="where the time went: per phase n, p50, p95, p99, share")
+    report.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR")
+    report.add_argument("--json", action="store_true", help="print one JSON object")
+    trace.set_defaults(handler="agent_runtime.cli.trace")
+
+
+def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    bench = commands.add_parser("bench", help="measure side by side with the alternatives")
+    benches = bench.add_subparsers(dest="bench", metavar="BENCH", required=True)
+    tools = benches.add_parser("tools", help="a tool call over the channel against docker exec")
+    tools.add_argument("--json", action="store_true", help="print one JSON object")
+    tools.add_argument("-n", type=_positive_int, default=40, help="calls of each docker exec (ours: 50 times as many)")
+    bench.set_defaults(handler="agent_runtime.cli.bench")
+
+
+def _positive_int(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive whole number")
+    return value
+
+
+def _positive_float(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The console script: parse, call the command's handler, turn errors into one sentence and a code."""
+    options = _parser().parse_args(arguments)
+    from agent_runtime.errors import AgentRuntimeError
+
+    try:
+        code: int = importlib.import_module(options.handler).main(options)
+    except AgentRuntimeError as error:
+        sys.stderr.write(f"agent-runtime: {error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("agent-runtime: interrupted; the sandbox was removed and the run folder is complete\n")
+        return 130
+    except BrokenPipeError:
+        # The reader of our output is gone (`| head`): not an error of ours, and nothing more can be said.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

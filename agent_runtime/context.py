@@ -1,0 +1,113 @@
+"""Everything that one run holds, and the two doors out of it: the decoder's thread and a tool call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from agent_runtime import events
+from agent_runtime.agent import Agent
+from agent_runtime.budget import Budget
+from agent_runtime.decoding.decoder import Decoder, Timed, now_ns
+from agent_runtime.knowledge import Knowledge
+from agent_runtime.sandboxes.contract import Sandbox, ToolResult
+from agent_runtime.tool import Tool
+from agent_runtime.traces import RunTrace
+from agent_runtime.transcript import Transcript
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """One untried edit, as the patch tool's arguments."""
+
+    path: str
+    arguments: dict[str, Any]
+    edited: str
+    """The file's text after the edit: what makes proposals distinct."""
+    score: float
+
+
+@dataclass
+class Run:
+    """The state of one run; the loop's functions take it and nothing else."""
+
+    agent: Agent
+    task: str
+    test: str | None
+    decoder: Decoder
+    sandbox: Sandbox
+    transcript: Transcript
+    known: Knowledge
+    budget: Budget
+    trace: RunTrace
+    emit: Callable[[events.Event], None]
+    background: anyio.abc.TaskGroup
+    worker: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
+    """The decoder is synchronous and stateful: one thread at a time, in order."""
+    committed: anyio.Event = field(default_factory=anyio.Event)
+    """Set once the last call's tokens are in the KV cache."""
+    calls: int = 0
+    patches_tried: int = 0
+    proposals: list[Proposal] = field(default_factory=list)
+
+    @property
+    def tools(self) -> dict[str, Tool]:
+        """The agent's tools by name."""
+        return {tool.name: tool for tool in self.agent.tools}
+
+    async def in_decoder(self, function: Callable[..., T], *args: Any) -> T:
+        """Run decoder work on its thread; a cancelled run waits for the pass that is under way (milliseconds)."""
+        return await anyio.to_thread.run_sync(lambda: function(*args), limiter=self.worker)
+
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any], timeout: float | None = None, *, quiet: bool = False
+    ) -> ToolResult:
+        """One tool call with its span, on the host or in the sandbox.
+
+        `timeout` is in seconds and never exceeds what is left of the run. A `quiet` call emits no event: its
+        caller tells what it amounts to.
+        """
+        limit = self.budget.for_call(self.agent.tool_timeout if timeout is None else timeout)
+        if name == "run_tests" and self.test is not None:
+            arguments = {"command": self.test, **arguments}
+        self.calls += 1
+        started = now_ns()
+        tool = self.tools.get(name)
+        with self.trace.execute_tool(name, f"call-{self.calls}") as span:
+            if tool is not None and tool.where == "host":
+                result = await tool.invoke(arguments, limit)
+            else:
+                result = await self.sandbox.call(name, arguments, limit)
+            for phase in result.phases:
+                record(self.trace, phase)
+            span.set_attributes(
+                {
+                    "agent_runtime.tool.ok": result.ok,
+                    "agent_runtime.tool.timed_out": result.timed_out,
+                    "agent_runtime.tool.output_bytes": result.total_bytes,
+                }
+            )
+        if not quiet:
+            self.emit(
+                events.ToolReturned(
+                    step=self.budget.steps,
+                    tool=name,
+                    ok=result.ok,
+                    text=result.text,
+                    timed_out=result.timed_out,
+                    tool_ms=(now_ns() - started) / 1e6,
+                )
+            )
+        return result
+
+
+def record(trace: RunTrace, phase: Timed, parent: Any = None) -> Any:
+    """Put a phase that the decoder or the sandbox measured into the trace; returns its span."""
+    return trace.record(phase.name, phase.start_ns, phase.end_ns, dict(phase.attributes), parent=parent)

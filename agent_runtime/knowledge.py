@@ -1,0 +1,118 @@
+"""What a run knows of its workspace, and what can therefore be said in the next call.
+
+A call that names a file that is not there, a line past the end, or that asks again what was just
+answered, wastes a step. Here the tools' schemas are narrowed to what makes sense now, so that such calls
+cannot be decoded at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent_runtime.decoding.narrow import narrow_parameter, required_only
+from agent_runtime.tool import Tool
+
+Schema = dict[str, Any]
+
+
+@dataclass
+class Knowledge:
+    """Facts about the workspace as it is now; every change of a file makes test results stale."""
+
+    files: list[str]
+    """Text files of the repository, in order."""
+    inspected: set[str] = field(default_factory=set)
+    """Files that the transcript shows in their present form."""
+    tests: dict[str, Any] | None = None
+    """The last complete test result."""
+    tests_current: bool = False
+    """Whether `tests` is of the workspace as it is now."""
+    tried: dict[str, set[str]] = field(default_factory=dict)
+    """Per file, the texts that edits have made of it and whose tests failed."""
+    exhausted: set[str] = field(default_factory=set)
+    """Files for which no untried edit is left."""
+
+    @property
+    def tests_pass(self) -> bool:
+        """Whether the tests passed on the workspace as it is now."""
+        return self.tests_current and self.tests is not None and bool(self.tests.get("ok"))
+
+    def changed(self, path: str) -> None:
+        """A file was changed: what was seen and tested before no longer holds."""
+        self.tests_current = False
+        self.inspected.discard(path)
+
+    def editable(self) -> list[str]:
+        """Python files that were looked at and still have untried edits; tests are never edited."""
+        return [path for path in sorted(self.inspected - self.exhausted) if is_source(path)]
+
+
+def is_source(path: str) -> bool:
+    """Whether a file is program text that a repair may change: Python, and not a test."""
+    name = path.rsplit("/", 1)[-1]
+    is_test = name.startswith("test_") or name.endswith("_test.py") or name == "conftest.py"
+    return name.endswith(".py") and not is_test and not path.startswith("tests/")
+
+
+def sayable(
+    tools: Mapping[str, Tool], known: Knowledge, proposal: Mapping[str, Any] | None, *, guided: bool
+) -> dict[str, Schema]:
+    """The schemas of the calls that make sense now, by tool name; never empty.
+
+    With `guided` (edit canvases) only required parameters are offered, `patch` is the best untried edit or
+    absent, `inspect` names files not yet shown, `run_tests` waits for something new to test, and `finish`
+    claims what the tests say. Without it the model is free within paths that exist.
+    """
+    schemas: dict[str, Schema] = {}
+    for name, tool in tools.items():
+        schema = _narrowed(name, tool.parameters, known, proposal, guided=guided)
+        if schema is not None:
+            schemas[name] = schema
+    if not schemas or set(schemas) == {"search"}:
+        # Nothing is left to look at, to try or to test: the only honest call is to say so.
+        schemas = {"finish": narrow_parameter(tools["finish"].parameters, "status", ["unsolved"])}
+    return schemas
+
+
+def _narrowed(
+    name: str, schema: Schema, known: Knowledge, proposal: Mapping[str, Any] | None, *, guided: bool
+) -> Schema | None:
+    match name:
+        case "finish" if known.tests_pass:
+            return required_only(narrow_parameter(schema, "status", ["solved"]))
+        case "finish":
+            return None if guided else schema
+        case "run_tests" if known.tests_current:
+            return None
+        case "run_tests":
+            return required_only(schema)
+        case "patch" if guided:
+            return None if proposal is None or known.tests_pass else _exactly(proposal)
+        case "inspect":
+            paths = [path for path in known.files if path not in known.inspected] if guided else known.files
+            if not paths or (guided and known.tests_pass):
+                return None
+            narrowed = narrow_parameter(schema, "path", paths)
+            return required_only(narrowed) if guided else narrowed
+        case "patch":
+            return narrow_parameter(schema, "path", known.files) if known.files else schema
+        case "search" if guided:
+            return None if known.tests_pass else required_only(schema)
+    return schema
+
+
+def _exactly(arguments: Mapping[str, Any]) -> Schema:
+    """A schema with one member: these arguments."""
+    return {
+        "type": "object",
+        "properties": {key: {"const": value} for key, value in arguments.items()},
+        "required": sorted(arguments),
+        "additionalProperties": False,
+    }
+
+
+def listing(files: Sequence[str], limit: int = 5_000) -> list[str]:
+    """Files that a path parameter may name: at most `limit`, since a larger enumeration costs compile time."""
+    return sorted(files)[:limit]
