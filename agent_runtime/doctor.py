@@ -108,7 +108,9 @@ def _memory() -> Check:
     meminfo = Path("/proc/meminfo")
     if not meminfo.exists():
         return Check("memory", ok=True, found="unknown on this system", required=False)
-    kibibytes = int(next(line for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable")).split()[1])
+    kibibytes = int(
+        next(line for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable")).split()[1]
+    )
     return Check("memory", kibibytes > 1.5 * 1024**2, f"{kibibytes / 1024**2:.1f} GiB available", "close something")
 
 

@@ -50,7 +50,13 @@ async def evaluate(
         )
     tasks = [done[repo.name] for repo in repositories]
     solved = sum(item["status"] == "solved" for item in tasks)
-    return {"model": agent.model, "timeout_s": agent.timeout, "solved": solved, "tasks": tasks, "out": str(out)}
+    return {
+        "model": agent.model,
+        "timeout_s": agent.timeout,
+        "solved": solved,
+        "tasks": tasks,
+        "out": str(out),
+    }
 
 
 async def _one(agent: Agent, repo: Path, task: str, run_dir: Path, decoder: Any) -> dict[str, Any]:

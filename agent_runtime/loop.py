@@ -1,9 +1,9 @@
 """The agent loop: chat, execute the tool, observe; until the tests pass or the budget is gone.
 
-    while budget:
-        call = chat(run)                    # prefill what is new, decode one tool call on a canvas
-        result = execute_tool(run, call)    # in the sandbox, while the call's tokens are committed
-        observe(run, call, result)          # append to the transcript; note what is now known
+while budget:
+    call = chat(run)                    # prefill what is new, decode one tool call on a canvas
+    result = execute_tool(run, call)    # in the sandbox, while the call's tokens are committed
+    observe(run, call, result)          # append to the transcript; note what is now known
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ async def loop(run: Run) -> Ending:
 def begin(run: Run) -> None:
     """Open the transcript: system turn, user turn, the model's turn begun."""
     declared = {
-        name: {"description": tool.description, "parameters": tool.parameters}
-        for name, tool in run.tools.items()
+        name: {"description": tool.description, "parameters": tool.parameters} for name, tool in run.tools.items()
     }
     declare = run.decoder.declares_tools
     run.transcript.append(render_prompt(run.agent.instructions, declared, run.task, declare=declare))

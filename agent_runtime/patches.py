@@ -21,4 +21,3 @@ def apply_patch(repo: Path, patch: bytes) -> None:
     if done.returncode != 0:
         reason = done.stderr.decode(errors="replace").strip().partition("\n")[0].removeprefix("error: ")
         raise PatchConflict(f"the patch does not apply to {repo}, which was left as it is: {reason}")
-

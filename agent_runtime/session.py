@@ -58,7 +58,9 @@ async def run(
 
 
 @asynccontextmanager
-async def stream(agent: Agent, repo: str | Path, task: str, **options: Any) -> AsyncIterator[AsyncIterator[events.Event]]:
+async def stream(
+    agent: Agent, repo: str | Path, task: str, **options: Any
+) -> AsyncIterator[AsyncIterator[events.Event]]:
     """The events of a run as they happen; leaving the block early cancels the run and cleans up.
 
         async with stream(agent, repo, task) as happenings:
@@ -234,9 +236,7 @@ class _Session:
             latency=latency_summary(self._folder.path),
         )
         self._folder.write_result(result.model_dump(mode="json"))
-        self._emit(
-            events.RunFinished(status=status, reason=reason, steps=steps, patches_tried=tried, seconds=seconds)
-        )
+        self._emit(events.RunFinished(status=status, reason=reason, steps=steps, patches_tried=tried, seconds=seconds))
         return result
 
 

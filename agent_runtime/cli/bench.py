@@ -25,7 +25,19 @@ def main(options: argparse.Namespace) -> int:
 
 def _show(found: dict[str, Any]) -> None:
     table = Table(title=f"bench {found['bench']} (milliseconds)", title_justify="left", box=None)
-    for column in ("measure", "against", "n", "p50", "p95", "p99", "their n", "their p50", "p95", "p99", "ratio p50"):
+    for column in (
+        "measure",
+        "against",
+        "n",
+        "p50",
+        "p95",
+        "p99",
+        "their n",
+        "their p50",
+        "p95",
+        "p99",
+        "ratio p50",
+    ):
         table.add_column(column, justify="left" if column in ("measure", "against") else "right")
     for row in found["rows"]:
         cells = [row["measure"], row["against"]]

@@ -38,7 +38,11 @@ class Live:
             case events.PatchTried():
                 if event.candidate == 1 or event.candidate % 8 == 0:
                     edit = f"{event.path}:{event.line}: {event.text.strip()}"
-                    self._line("", f"edit {event.candidate}: {edit}  → {event.outcome}  {event.tool_ms:.0f} ms", "dim")
+                    self._line(
+                        "",
+                        f"edit {event.candidate}: {edit}  → {event.outcome}  {event.tool_ms:.0f} ms",
+                        "dim",
+                    )
             case events.ToolReturned():
                 first, _, rest = event.text.strip().partition("\n")
                 more = f"  (+{rest.count(chr(10)) + 1} lines)" if rest else ""

@@ -54,7 +54,11 @@ def _add_agent_options(parser: argparse.ArgumentParser, *, timeout: float) -> No
     )
     parser.add_argument("--max-steps", type=_positive_int, default=60, metavar="N", help="tool calls at most")
     parser.add_argument(
-        "--timeout", type=_positive_float, default=timeout, metavar="S", help=f"seconds at most (default {timeout:g})"
+        "--timeout",
+        type=_positive_float,
+        default=timeout,
+        metavar="S",
+        help=f"seconds at most (default {timeout:g})",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the canvas noise")
 
@@ -69,7 +73,9 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     run.add_argument("--task", required=True, metavar="TEXT", help="what is to be done")
     run.add_argument("--test", metavar="CMD", help="the test command; pytest is found by itself")
     run.add_argument("--json", action="store_true", help="print one JSON object instead of live progress")
-    run.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: a new one in the state folder)")
+    run.add_argument(
+        "--out", type=Path, metavar="DIR", help="the run's folder (default: a new one in the state folder)"
+    )
     run.add_argument("--apply", action="store_true", help="apply the patch to REPO when the task is solved")
     _add_agent_options(run, timeout=300)
     run.set_defaults(handler="agent_runtime.cli.run")
