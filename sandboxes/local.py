@@ -1,0 +1,95 @@
+"""The tool server as a process of this machine: for code that is trusted, where Docker is not wanted.
+
+It does not isolate: the code runs as the user, with the network and every file that the user has.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from agent_runtime.errors import SandboxUnavailable
+from agent_runtime.sandboxes import bootstrap
+from agent_runtime.sandboxes.channel import PlainStream
+from agent_runtime.sandboxes.contract import SandboxInfo, SandboxLimits
+from agent_runtime.sandboxes.environment import ENVIRONMENT
+from agent_runtime.sandboxes.served import ServedSandbox
+
+END_LIMIT = 8.0  # seconds from the end of the stream until the server is killed: it kills its own children first
+POLL = 0.005  # seconds between looks at whether it has ended
+
+
+class LocalSandbox(ServedSandbox):
+    """A temporary directory and a tool server that dies with this process."""
+
+    def __init__(self, *, limits: SandboxLimits | None = None, python: str = sys.executable) -> None:
+        """`python` is the interpreter that runs the repository's code. Of the limits, output and size are kept."""
+        super().__init__(limits or SandboxLimits())
+        self._python = python
+        self._folder: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def _launch(self) -> tuple[socket.socket, PlainStream, bytes]:
+        self._folder = folder = Path(tempfile.mkdtemp(prefix="agent-runtime-local-"))
+        for name in ("workspace", "tmp", "tmp/home"):
+            (folder / name).mkdir()
+        ours, theirs = socket.socketpair()
+        environment = {**os.environ, **ENVIRONMENT, "HOME": str(folder / "tmp" / "home"), "TMPDIR": str(folder / "tmp")}
+        command = bootstrap.command(
+            self._python, str(folder / "workspace"), str(folder / "tmp"), self._limits.output_bytes, os.getpid()
+        )
+        try:
+            # Not from a worker thread: the server asks the kernel for a signal at the death of the thread that
+            # started it.
+            with theirs, (folder / "stderr").open("wb") as errors:
+                self._process = subprocess.Popen(  # noqa: ASYNC220
+                    command, stdin=theirs, stdout=theirs, stderr=errors, env=environment, start_new_session=True
+                )
+        except OSError as error:
+            ours.close()
+            raise SandboxUnavailable(f"{self._python} cannot be started: {error.strerror}") from None
+        return ours, PlainStream(), bootstrap.package()
+
+    async def _remove(self) -> None:
+        if self._process is not None:
+            with anyio.move_on_after(END_LIMIT):
+                while self._process.poll() is None:
+                    await anyio.sleep(POLL)
+            if self._process.poll() is None:
+                self._process.kill()
+                self._process.wait()
+        if self._folder is not None:
+            await anyio.to_thread.run_sync(remove_folder, self._folder)
+            self._folder = None
+
+    async def _describe(self, hello: Mapping[str, Any]) -> SandboxInfo:
+        name = str(self._process.pid) if self._process is not None else ""
+        return SandboxInfo("local", False, name, None, hello["python"], hello["root"])
+
+    async def _explain(self) -> str:
+        if self._process is None or self._folder is None:
+            return ""
+        with anyio.move_on_after(0.5):
+            while self._process.poll() is None:
+                await anyio.sleep(POLL)
+        code = self._process.returncode
+        ending = "" if code is None else f"signal {-code}" if code < 0 else f"exit code {code}"
+        errors = (self._folder / "stderr").read_text(errors="replace").strip().splitlines()
+        return f"{ending}: {errors[-1]}" if errors else ending
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a directory, whatever modes the code in it set."""
+    for directory, _, _ in os.walk(folder):
+        os.chmod(directory, 0o700)  # noqa: PTH101
+    shutil.rmtree(folder)

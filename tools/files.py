@@ -1,0 +1,327 @@
+"""Files in and out of the workspace, and what changed since they came in.
+
+The server remembers, in memory that the workload cannot reach, how each file of the baseline looked when it was
+written. A file counts as changed when its status (inode, change time, size, mode) differs and its content does too.
+The change time cannot be set by a program, so nothing that a workload does to a file goes unseen.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import time
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set
+
+from agent_runtime.tools.frames import CHUNK, data_frame
+from agent_runtime.tools.workspace import Outcome, failure
+
+FILE_CALLS = frozenset(["changes", "read"])
+
+# Left out of the changes unless the baseline has files in them: what tools write, not people.
+RUBBISH = frozenset(
+    [".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox", ".venv", "node_modules"]
+)
+RUBBISH_SUFFIXES = (".pyc", ".pyo")
+
+# A file may change again within one tick of the file system's clock (4 to 10 ms) and show the same change time:
+# within this many nanoseconds of its writing, only the content tells.
+CLOCK_TICK = 20_000_000
+
+
+class Seen(NamedTuple):
+    """How a file of the baseline looked when it was written."""
+
+    status: tuple
+    digest: bytes
+    recent: bool
+    """Written so shortly before the put ended that its status alone proves nothing."""
+
+
+def status_of(path: str) -> Optional[os.stat_result]:
+    """`lstat`, or None where there is no such file."""
+    try:
+        return os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def key_of(status: os.stat_result) -> tuple:
+    """The parts of a status that change whenever the file does."""
+    return (status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_mode)
+
+
+def kind_of(status: os.stat_result) -> Optional[str]:
+    """"file", "link", or None for what no patch can hold."""
+    if stat.S_ISREG(status.st_mode):
+        return "file"
+    if stat.S_ISLNK(status.st_mode):
+        return "link"
+    return None
+
+
+def digest_of(mode: int, data: "hashlib._Hash") -> bytes:
+    """Content and executable bit in one value."""
+    data.update(b"x" if mode & 0o100 else b"-")
+    return data.digest()
+
+
+class Files:
+    """The workspace's files."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.baseline: Dict[str, Seen] = {}
+
+    def inside(self, path: str) -> str:
+        """The absolute path of a path that came over the channel. Raises `ValueError` where it leads elsewhere."""
+        parts = path.split("/")
+        if not path or any(part in ("", ".", "..") for part in parts) or "\0" in path:
+            raise ValueError(f"not a path inside the workspace: {path!r}")
+        return os.path.join(self.root, path)
+
+    def make_parents(self, path: str) -> None:
+        """Make the directories above `path`, in place of whatever else stands there."""
+        above = self.root
+        for part in os.path.relpath(path, self.root).split("/")[:-1]:
+            above = os.path.join(above, part)
+            status = status_of(above)
+            if status is not None and not stat.S_ISDIR(status.st_mode):
+                os.unlink(above)
+                status = None
+            if status is None:
+                os.mkdir(above, 0o755)
+
+    def remove(self, path: str) -> None:
+        """Remove a file, link or directory, if it is there."""
+        status = status_of(path)
+        if status is None:
+            return
+        if not stat.S_ISDIR(status.st_mode):
+            os.unlink(path)
+            return
+        os.chmod(path, 0o700)
+        for name in os.listdir(path):
+            self.remove(os.path.join(path, name))
+        os.rmdir(path)
+
+    def clear(self) -> None:
+        """Empty the workspace."""
+        for name in os.listdir(self.root):
+            self.remove(os.path.join(self.root, name))
+        self.baseline.clear()
+
+    # Out
+
+    def changes(self) -> Outcome:
+        """What is new, changed and gone, without the contents."""
+        kept_dirs: Set[str] = set()
+        for path in self.baseline:
+            while "/" in path:
+                path = path.rpartition("/")[0]
+                if path in kept_dirs:
+                    break
+                kept_dirs.add(path)
+        entries: List[List[Any]] = []
+        found: Set[str] = set()
+        for path, status in self.walk("", kept_dirs):
+            kind = kind_of(status)
+            if kind is None:
+                continue
+            seen = self.baseline.get(path)
+            if seen is not None:
+                found.add(path)
+                if seen.status == key_of(status) and not seen.recent:
+                    continue
+                if self.digest(path, status) == seen.digest:
+                    continue
+            elif path.endswith(RUBBISH_SUFFIXES):
+                continue
+            entries.append([path, kind, stat.S_IMODE(status.st_mode), status.st_size])
+        deleted = sorted(path for path in self.baseline if path not in found)
+        return Outcome(ok=True, text="", data={"entries": sorted(entries), "deleted": deleted})
+
+    def walk(self, directory: str, kept_dirs: Set[str]) -> Iterator[Any]:
+        """(path, status) of everything below `directory` that is not a directory or rubbish."""
+        absolute = os.path.join(self.root, directory) if directory else self.root
+        below: List[str] = []
+        try:
+            listing = os.scandir(absolute)
+        except PermissionError:
+            os.chmod(absolute, 0o700)
+            listing = os.scandir(absolute)
+        with listing:
+            for entry in listing:
+                path = f"{directory}/{entry.name}" if directory else entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name not in RUBBISH or path in kept_dirs:
+                        below.append(path)
+                else:
+                    yield path, entry.stat(follow_symlinks=False)
+        for path in below:
+            yield from self.walk(path, kept_dirs)
+
+    def pieces(self, path: str, status: os.stat_result) -> Iterator[bytes]:
+        """The content of a file, or the target of a link."""
+        absolute = os.path.join(self.root, path)
+        if stat.S_ISLNK(status.st_mode):
+            yield os.fsencode(os.readlink(absolute))
+            return
+        try:
+            fd = os.open(absolute, os.O_RDONLY | os.O_NOFOLLOW)
+        except PermissionError:
+            os.chmod(absolute, stat.S_IMODE(status.st_mode) | 0o400)
+            fd = os.open(absolute, os.O_RDONLY | os.O_NOFOLLOW)
+            os.chmod(absolute, stat.S_IMODE(status.st_mode))
+        try:
+            while True:
+                data = os.read(fd, CHUNK)
+                if not data:
+                    return
+                yield data
+        finally:
+            os.close(fd)
+
+    def digest(self, path: str, status: os.stat_result) -> bytes:
+        """See `digest_of`."""
+        content = hashlib.blake2b(digest_size=16)
+        for piece in self.pieces(path, status):
+            content.update(piece)
+        return digest_of(status.st_mode, content)
+
+    def read_call(self, name: str, arguments: Dict[str, Any], call_id: int, sending: int) -> Outcome:
+        """A "changes" or "read" call, in a process of its own; contents go to `sending` as DATA frames."""
+        if name == "changes":
+            return self.changes()
+        sizes = []
+        for path in arguments["paths"]:
+            status = os.lstat(self.inside(path))
+            size = 0
+            for piece in self.pieces(path, status):
+                size += len(piece)
+                view = memoryview(data_frame(call_id, piece))
+                while view:
+                    view = view[os.write(sending, view) :]
+            sizes.append(size)
+        return Outcome(ok=True, text="", data={"sizes": sizes})
+
+
+class PutInProgress:
+    """Files that come in: the list at once, then the contents one after the other.
+
+    Arguments of the call: `entries` of [path, "file" | "link", mode, size]; `delete`, paths; `baseline`, whether this
+    becomes what changes are told against (the workspace is then emptied first).
+    """
+
+    def __init__(self, files: Files, arguments: Dict[str, Any]) -> None:
+        self.files = files
+        self.entries = arguments["entries"]
+        self.baseline = arguments["baseline"]
+        self.delete = arguments["delete"]
+        self.next = 0
+        self.left = sum(entry[3] for entry in self.entries)
+        self.missing = 0  # bytes of the open file still to come
+        self.fd = -1
+        self.content: Any = None
+        self.target = b""
+        self.failed: Optional[Outcome] = None
+        self.attempt(self.begin)
+
+    def attempt(self, step: Any, *arguments: Any) -> None:
+        """Run a step; after one that failed, the rest of the bytes are dropped."""
+        if self.failed is not None:
+            return
+        try:
+            step(*arguments)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                self.failed = failure("no_space", "the repository does not fit into the sandbox's workspace")
+            else:
+                self.failed = failure("os_error", f"{error.strerror}: {error.filename}")
+        except ValueError as error:
+            self.failed = failure("invalid_arguments", str(error))
+
+    def begin(self) -> None:
+        """Make room; open the first file."""
+        if self.baseline:
+            self.files.clear()
+        for path in self.delete:
+            self.files.remove(self.files.inside(path))
+        self.open_next()
+
+    def open_next(self) -> None:
+        """Open the next file that has content; write those that have none."""
+        while self.next < len(self.entries):
+            path, kind, mode, size = self.entries[self.next]
+            absolute = self.files.inside(path)
+            self.files.make_parents(absolute)
+            self.files.remove(absolute)
+            self.content = hashlib.blake2b(digest_size=16)
+            self.target = b""
+            self.missing = size
+            if kind == "file":
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+                self.fd = os.open(absolute, flags, 0o600)
+            if size:
+                return
+            self.close_file()
+
+    def close_file(self) -> None:
+        """The open file is whole."""
+        path, kind, mode, _ = self.entries[self.next]
+        absolute = self.files.inside(path)
+        if kind == "file":
+            os.fchmod(self.fd, mode)
+            status = os.fstat(self.fd)
+            os.close(self.fd)
+            self.fd = -1
+        else:
+            os.symlink(self.target, os.fsencode(absolute))
+            status = os.lstat(absolute)
+        if self.baseline:
+            self.files.baseline[path] = Seen(key_of(status), digest_of(status.st_mode, self.content), True)
+        self.next += 1
+
+    def write(self, data: bytes) -> None:
+        """Spread `data` over the files it belongs to."""
+        view = memoryview(data)
+        while view:
+            piece = view[: self.missing]
+            view = view[self.missing :]
+            self.content.update(piece)
+            self.missing -= len(piece)
+            if self.fd < 0:
+                self.target += piece
+            else:
+                while piece:
+                    piece = piece[os.write(self.fd, piece) :]
+            if self.missing == 0:
+                self.close_file()
+                self.open_next()
+
+    def feed(self, data: bytes) -> Optional[Outcome]:
+        """Take the next bytes; the outcome once all have come."""
+        self.left -= len(data)
+        self.attempt(self.write, data)
+        if self.left > 0:
+            return None
+        self.abandon()
+        if self.failed is not None:
+            return self.failed
+        if self.baseline:
+            self.settle()
+        return Outcome(ok=True, text="")
+
+    def abandon(self) -> None:
+        """Take no more bytes."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def settle(self) -> None:
+        """Tell the files that were written just now from those whose status alone will tell a change."""
+        recent = time.time_ns() - CLOCK_TICK
+        for path, seen in self.files.baseline.items():
+            if seen.status[1] < recent:
+                self.files.baseline[path] = seen._replace(recent=False)
