@@ -1,0 +1,347 @@
+"""Where edits can go and what may stand there: the statements, expressions and names of one Python file.
+
+The enumeration never invents vocabulary. Everything that an edit writes is a name in scope, an operator,
+a small literal, or a piece of the same function; this module collects those.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from agent_runtime.decoding.edit_values import EFFECTS, Value, values_of_names
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+#: What owns one logical line of its own: a simple statement, or the header of a compound one.
+Owner = ast.stmt | ast.ExceptHandler | ast.match_case
+#: Start and end offset of what is replaced, what replaces it, and the kind.
+Replacement = tuple[int, int, str, str]
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
+#: Sub-expressions longer than this are whole computations of their own, not material to copy about.
+LONGEST_COPIED_EXPRESSION = 24
+
+
+class SourceText:
+    """A source text with its physical lines, and offsets into it for the positions that `ast` reports.
+
+    Lines end as Python ends them (``\\n``, ``\\r\\n``, ``\\r``), unlike `str.splitlines`. `ast` counts
+    columns in UTF-8 bytes; offsets here count characters.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.lines: list[str] = [line for line in _LINE.findall(text) if line]
+        self.starts: list[int] = [0]
+        for line in self.lines:
+            self.starts.append(self.starts[-1] + len(line))
+        self._ascii = text.isascii()
+
+    @cached_property
+    def newline(self) -> str:
+        """The line end that the text uses, from its first line."""
+        first = self.lines[0] if self.lines else ""
+        return first[len(first.rstrip("\r\n")) :] or "\n"
+
+    def offset(self, line: int, utf8_column: int) -> int:
+        """The character offset of a position as `ast` reports it; `line` counts from 1."""
+        if self._ascii:
+            return self.starts[line - 1] + utf8_column
+        head = self.lines[line - 1].encode()[:utf8_column] if utf8_column else b""
+        return self.starts[line - 1] + len(head.decode(errors="replace"))
+
+    def span(self, node: ast.AST) -> tuple[int, int]:
+        """Start and end offset of a node that has a position."""
+        start = self.offset(getattr(node, "lineno"), getattr(node, "col_offset"))  # noqa: B009  # any positioned node
+        end = self.offset(getattr(node, "end_lineno"), getattr(node, "end_col_offset"))  # noqa: B009
+        return start, end
+
+    def of(self, node: ast.AST) -> str:
+        """The text of a node."""
+        start, end = self.span(node)
+        return self.text[start:end]
+
+    def indentation(self, line: int) -> str:
+        """The white space that line `line` (from 1) starts with."""
+        text = self.lines[line - 1]
+        return text[: len(text) - len(text.lstrip(" \t\f"))]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One expression of a statement, with the node and field that hold it."""
+
+    node: ast.expr
+    parent: ast.AST
+    field: str
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(slots=True)
+class Scope:
+    """The vocabulary of one function (or of the module level), each list in order of first appearance."""
+
+    function: FunctionNode | None = None
+    parameters: list[str] = field(default_factory=list)
+    variables: list[str] = field(default_factory=list)
+    """Parameters and local names, those of enclosing functions included."""
+    functions: list[str] = field(default_factory=list)
+    """Functions and classes of the file that are visible, the function itself included."""
+    constants: list[str] = field(default_factory=list)
+    """Module-level names that are neither functions nor imports."""
+    callees: list[str] = field(default_factory=list)
+    """Plain names that the function calls."""
+    attributes: list[str] = field(default_factory=list)
+    methods: list[str] = field(default_factory=list)
+    numbers: list[str] = field(default_factory=list)
+    strings: list[str] = field(default_factory=list)
+    conditions: list[str] = field(default_factory=list)
+    """Texts of comparisons and of what is tested."""
+    expressions: list[str] = field(default_factory=list)
+    """Texts of short calls, attributes, subscripts and sums: what may be copied elsewhere."""
+    returned: list[str] = field(default_factory=list)
+    """Texts of the values that the function returns."""
+    values: dict[str, Value] = field(default_factory=dict)
+    """What sort of value a name holds, where its use tells."""
+
+    def names_of(self, *values: Value | None) -> list[str]:
+        """The variables that hold one of these sorts of value; None stands for not known."""
+        return [name for name in self.variables if self.values.get(name) in values]
+
+
+@dataclass(slots=True)
+class Statement:
+    """One logical line: its owner, where it lies, its expressions, and its place among its siblings."""
+
+    owner: Owner
+    scope: Scope
+    start: int
+    end: int
+    """Header only: for a compound statement up to its body."""
+    block: list[ast.stmt]
+    index: int
+    loop: ast.For | ast.AsyncFor | ast.While | None
+    """The innermost loop that a `break` here would leave."""
+    parent: ast.AST
+    sites: list[Site] = field(default_factory=list)
+
+
+def _add(names: list[str], name: str) -> None:
+    if name not in names:
+        names.append(name)
+
+
+def is_docstring(statement: ast.AST) -> bool:
+    """Whether the statement is a string of its own."""
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str | bytes)
+    )
+
+
+def leaves_loop(statements: list[ast.stmt]) -> bool:
+    """Whether a `break` or `continue` in `statements` would leave or repeat a loop around them."""
+    for statement in statements:
+        if isinstance(statement, ast.Break | ast.Continue):
+            return True
+        if isinstance(statement, FunctionNode | ast.ClassDef):
+            continue
+        if isinstance(statement, ast.For | ast.AsyncFor | ast.While):
+            blocks = [statement.orelse]
+        else:
+            owners = [statement, *getattr(statement, "handlers", []), *getattr(statement, "cases", [])]
+            blocks = [getattr(owner, name, []) for owner in owners for name in ("body", "orelse", "finalbody")]
+        if any(leaves_loop(block) for block in blocks):
+            return True
+    return False
+
+
+def _children(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    for name, value in ast.iter_fields(node):
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, ast.AST):
+                yield name, item
+
+
+def _walk_scope(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes of a function in source order, without the insides of nested functions and f-strings."""
+    for _, child in _children(node):
+        yield child
+        if not isinstance(child, FunctionNode | ast.ClassDef | ast.JoinedStr):
+            yield from _walk_scope(child)
+
+
+def _collect(source: SourceText, root: FunctionNode | ast.Module, scope: Scope) -> None:
+    nodes = list(_walk_scope(root))
+    declared = _declared(root)
+    scope.values = values_of_names(nodes)
+    for node in nodes:
+        if isinstance(node, ast.arg):
+            _add(scope.parameters, node.arg)
+            _add(scope.variables, node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            if node.id not in declared:
+                _add(scope.variables, node.id)
+        elif isinstance(node, FunctionNode | ast.ClassDef):
+            _add(scope.functions, node.name)
+        elif isinstance(node, ast.Constant):
+            if isinstance(node.value, str) and len(node.value) <= 12:
+                _add(scope.strings, source.of(node))
+            elif isinstance(node.value, int | float) and not isinstance(node.value, bool):
+                _add(scope.numbers, source.of(node))
+        elif isinstance(node, ast.Compare) and _is_movable(node):
+            _add(scope.conditions, source.of(node))
+        elif isinstance(node, ast.If | ast.While | ast.IfExp) and not isinstance(node.test, ast.BoolOp):
+            if _is_movable(node.test):
+                _add(scope.conditions, source.of(node.test))
+        elif isinstance(node, ast.Return) and node.value is not None and _is_movable(node.value):
+            _add(scope.returned, source.of(node.value))
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Name):
+                _add(scope.callees, node.func.id)
+            elif isinstance(node.func, ast.Attribute):
+                _add(scope.methods, node.func.attr)
+        if isinstance(node, ast.Call | ast.Attribute | ast.Subscript | ast.BinOp | ast.List):
+            text = source.of(node)
+            is_load = isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
+            has_value = not (isinstance(node, ast.Call) and _called(node) in EFFECTS)
+            short = len(text) <= LONGEST_COPIED_EXPRESSION
+            if is_load and has_value and short and _is_movable(node):
+                _add(scope.expressions, text)
+
+
+def _declared(root: ast.AST) -> set[str]:
+    """Names declared global or nonlocal: they may not be read before that line, so they are offered nowhere."""
+    return {name for node in _walk_scope(root) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+
+
+def _is_movable(node: ast.expr) -> bool:
+    """Whether the expression may stand anywhere: no assignment, no suspension, one line."""
+    placed = ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom
+    return node.lineno == node.end_lineno and not any(isinstance(part, placed) for part in ast.walk(node))
+
+
+def _called(node: ast.Call) -> str:
+    return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+
+
+def _plain_attributes(tree: ast.Module) -> list[str]:
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and id(node) not in called:
+            _add(names, node.attr)
+    return names
+
+
+class File:
+    """A parsed file: `statements` in source order, each with its scope and expressions.
+
+    Raises `SyntaxError` (from `ast.parse`) when the source is not Python of this interpreter's version.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.source = SourceText(text)
+        self.tree = ast.parse(text)
+        self.statements: list[Statement] = []
+        self._attributes = _plain_attributes(self.tree)
+        module = Scope(attributes=self._attributes)
+        _collect(self.source, self.tree, module)
+        module.constants = list(module.variables)
+        self._visit_block(self.tree.body, module, None, self.tree)
+
+    def _visit_block(
+        self,
+        block: list[ast.stmt],
+        scope: Scope,
+        loop: ast.For | ast.AsyncFor | ast.While | None,
+        parent: ast.AST,
+    ) -> None:
+        for index, statement in enumerate(block):
+            if isinstance(statement, ast.Import | ast.ImportFrom | ast.Global | ast.Nonlocal):
+                continue
+            if is_docstring(statement):
+                continue
+            self._visit_owner(statement, block, index, scope, loop, parent)
+
+    def _visit_owner(
+        self,
+        owner: Owner,
+        block: list[ast.stmt],
+        index: int,
+        scope: Scope,
+        loop: ast.For | ast.AsyncFor | ast.While | None,
+        parent: ast.AST,
+    ) -> None:
+        start, end = self._header(owner)
+        record = Statement(owner, scope, start, end, block, index, loop, parent)
+        self._add_sites(owner, record)
+        self.statements.append(record)
+        inner, inner_loop = scope, loop
+        if isinstance(owner, FunctionNode):
+            inner, inner_loop = self._function_scope(owner, scope), None
+            record.scope = inner
+        elif isinstance(owner, ast.ClassDef):
+            inner_loop = None
+        elif isinstance(owner, ast.For | ast.AsyncFor | ast.While):
+            inner_loop = owner
+        for name, value in ast.iter_fields(owner):
+            if not isinstance(value, list) or not value:
+                continue
+            if isinstance(value[0], ast.stmt):
+                # the `else` of a loop runs outside of it
+                self._visit_block(value, inner, loop if name == "orelse" and inner_loop is owner else inner_loop, owner)
+            elif isinstance(value[0], ast.ExceptHandler | ast.match_case):
+                for item in value:
+                    self._visit_owner(item, block, index, inner, inner_loop, owner)
+
+    def _function_scope(self, function: FunctionNode, outer: Scope) -> Scope:
+        scope = Scope(function=function, attributes=self._attributes)
+        _collect(self.source, function, scope)
+        for name in outer.functions:
+            _add(scope.functions, name)
+        _add(scope.functions, function.name)
+        if outer.function is not None:
+            for name in outer.variables:
+                _add(scope.variables, name)
+        hidden = {*scope.variables, *_declared(function)}
+        scope.constants = [name for name in outer.constants if name not in hidden]
+        return scope
+
+    def _header(self, owner: Owner) -> tuple[int, int]:
+        if isinstance(owner, ast.match_case):
+            start = self.source.span(owner.pattern)[0]
+            start = self.source.text.rindex("case", 0, start)
+            end = self.source.span(owner.body[-1])[1]
+        else:
+            start, end = self.source.span(owner)
+        body = getattr(owner, "body", None) or getattr(owner, "cases", None)
+        if isinstance(body, list):
+            first = body[0]
+            if isinstance(first, ast.match_case):
+                end = self._header(first)[0]
+            else:
+                decorators = getattr(first, "decorator_list", [])
+                end = self.source.span(decorators[0])[0] - 1 if decorators else self.source.span(first)[0]
+        return start, end
+
+    def _add_sites(self, node: ast.AST, record: Statement) -> None:
+        for name, child in _children(node):
+            if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case | ast.pattern):
+                continue
+            if name in ("decorator_list", "annotation", "returns", "type_params"):
+                continue
+            if isinstance(child, ast.expr):
+                start, end = self.source.span(child)
+                if isinstance(node, ast.Call) and start == self.source.span(node.func)[1]:
+                    start, end = start + 1, end - 1  # `sum(… for …)`: the parentheses are the call's own
+                record.sites.append(Site(child, node, name, start, end, self.source.text[start:end]))
+            # Positions inside f-strings are wrong before Python 3.12.
+            if not isinstance(child, ast.JoinedStr):
+                self._add_sites(child, record)
