@@ -46,9 +46,7 @@ class Encoder:
         scope_text = json.dumps({"name": scope.name, "version": scope.version or ""})
         # The same for every line, so it is written as text once: it would be half of the work of a short
         # line.
-        self._before = (
-            f'{{"resourceSpans":[{{"resource":{resource_text},"scopeSpans":[{{"scope":{scope_text},"spans":['
-        )
+        self._before = f'{{"resourceSpans":[{{"resource":{resource_text},"scopeSpans":[{{"scope":{scope_text},"spans":['
         self._after = f'],"schemaUrl":{json.dumps(scope.schema_url or "")}}}]}}]}}\n'
 
     def line(self, spans: Iterable["ReadableSpan"]) -> bytes:

@@ -59,9 +59,7 @@ class Pipeline:
             self._sender = OtlpSender(where, tell)
             self._processor.add_span_processor(self._sender)
 
-    def start_span(
-        self, name: str, context: "Context | None", attributes: Mapping[str, AttributeValue]
-    ) -> trace.Span:
+    def start_span(self, name: str, context: "Context | None", attributes: Mapping[str, AttributeValue]) -> trace.Span:
         return self._tracer.start_span(name, context=context, attributes=attributes, start_time=now_ns())
 
     def record(

@@ -166,7 +166,7 @@ def add_samples(samples: Samples, trace: RecordedTrace) -> None:
     for span in trace.spans:
         if span.name == phase_of(span, trace) or _is_whole_call(span, trace):
             for phase, share in _split(span, trace):
-                samples.durations[phase].append(span.duration_ns * share)
+                samples.durations[phase].append(_own_ns(span, trace) * share)
     for piece in attribute(trace):
         step = step_of(piece.span, trace)
         for phase, share in _split(_phase_span(piece, trace), trace):
@@ -178,6 +178,20 @@ def add_samples(samples: Samples, trace: RecordedTrace) -> None:
     for sample in steps.values():
         samples.durations[OVERHEAD].append(sample.totals[OVERHEAD])
     samples.steps += steps.values()
+
+
+def _own_ns(span: RecordedSpan, trace: RecordedTrace) -> int:
+    """The length of a phase's span without the other phases inside it: constraint work is no denoising."""
+    phase = phase_of(span, trace)
+    other = 0
+    waiting = list(trace.children[span.span_id])
+    while waiting:
+        inner = waiting.pop()
+        if phase_of(inner, trace) == phase:
+            waiting += trace.children[inner.span_id]
+        else:
+            other += max(min(inner.end_ns, span.end_ns) - max(inner.start_ns, span.start_ns), 0)
+    return max(span.duration_ns - other, 0)
 
 
 def _is_whole_call(span: RecordedSpan, trace: RecordedTrace) -> bool:

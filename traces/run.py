@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 class RunTrace:
     """Records one run. Use it as a context manager; the root span lasts as long as the `with` block."""
 
-    def __init__(
-        self, pipeline: "Pipeline | None", root: "Span", run_id: str, model: str, provider: str
-    ) -> None:
+    def __init__(self, pipeline: "Pipeline | None", root: "Span", run_id: str, model: str, provider: str) -> None:
         """Use `start`."""
         self.root = root
         """The `invoke_agent` span: for attributes that are known only at the end, such as the run's status.

@@ -52,6 +52,7 @@ class OtlpSender(SpanProcessor):
         self._lost = 0
         self._in_flight = 0
         self._reason = ""
+        self._heard = _Heard()
         # A daemon: a collector that accepts and never answers must not keep the process alive.
         self._thread = threading.Thread(target=self._run, name="trace-otlp", daemon=True)
         self._thread.start()
@@ -75,21 +76,23 @@ class OtlpSender(SpanProcessor):
         self.stop()
         if not self._done.wait(seconds):
             self._lost += len(self._queue) + self._in_flight
-            self._reason = self._reason or f"it did not answer within {seconds:g} s of the run's end"
+            self._reason = (
+                self._reason or self._heard.last or f"it did not answer within {seconds:g} s of the run's end"
+            )
         if self._lost:
             self._tell(f"{self._lost} spans did not reach the collector at {self._where}: {self._reason}.")
 
     def _run(self) -> None:
-        heard = _Heard(threading.get_ident())
+        self._heard.thread = threading.get_ident()
         loggers = [logging.getLogger(name) for name in _LOGGERS]
         for logger in loggers:
-            logger.addFilter(heard)
+            logger.addFilter(self._heard)
         try:
             exporter = _exporter()
             delay = _delay_seconds()
             while not self._stop.wait(delay):
-                self._send_all(exporter, heard)
-            self._send_all(exporter, heard)
+                self._send_all(exporter)
+            self._send_all(exporter)
             # Before the exporter is closed: nothing waits for its connection pool.
             self._done.set()
             exporter.shutdown()
@@ -101,9 +104,9 @@ class OtlpSender(SpanProcessor):
         finally:
             self._done.set()
             for logger in loggers:
-                logger.removeFilter(heard)
+                logger.removeFilter(self._heard)
 
-    def _send_all(self, exporter: "SpanExporter", heard: "_Heard") -> None:
+    def _send_all(self, exporter: "SpanExporter") -> None:
         from opentelemetry.sdk.trace.export import SpanExportResult
 
         while self._queue:
@@ -111,24 +114,26 @@ class OtlpSender(SpanProcessor):
             self._in_flight = len(batch)
             if exporter.export(batch) is not SpanExportResult.SUCCESS:
                 self._lost += len(batch)
-                self._reason = self._reason or heard.last or "it refused them"
+                self._reason = self._reason or self._heard.last or "it took none of them"
             self._in_flight = 0
 
 
 class _Heard(logging.Filter):
-    """Keeps what the SDK logs from this thread, stack traces and all, out of the log, and remembers the
-    first line.
+    """Keeps what the SDK logs from this thread, stack traces and all, out of the log, and remembers
+    the last of it.
     """
 
-    def __init__(self, thread: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._thread = thread
+        self.thread: int | None = None
         self.last = ""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.thread != self._thread:
+        if record.thread != self.thread:
             return True
-        self.last = record.getMessage().splitlines()[0][:200].rstrip(".")
+        message = record.getMessage()
+        refused = "refused" in message.lower()
+        self.last = "the connection was refused" if refused else message.splitlines()[0][:200].rstrip(".")
         return False
 
 
