@@ -26,6 +26,7 @@ from agent_runtime.sandboxes.environment import ENVIRONMENT
 from agent_runtime.sandboxes.served import ServedSandbox
 
 END_LIMIT = 8.0  # seconds from the end of the stream until the server is killed: it kills its own children first
+EXPLAIN_LIMIT = 0.5  # seconds that a lost server has to end, so that its exit code can be told
 POLL = 0.005  # seconds between looks at whether it has ended
 
 
@@ -53,7 +54,12 @@ class LocalSandbox(ServedSandbox):
             # started it.
             with theirs, (folder / "stderr").open("wb") as errors:
                 self._process = subprocess.Popen(  # noqa: ASYNC220
-                    command, stdin=theirs, stdout=theirs, stderr=errors, env=environment, start_new_session=True
+                    command,
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    stderr=errors,
+                    env=environment,
+                    start_new_session=True,
                 )
         except OSError as error:
             ours.close()
@@ -61,13 +67,9 @@ class LocalSandbox(ServedSandbox):
         return ours, PlainStream(), bootstrap.package()
 
     async def _remove(self) -> None:
-        if self._process is not None:
-            with anyio.move_on_after(END_LIMIT):
-                while self._process.poll() is None:
-                    await anyio.sleep(POLL)
-            if self._process.poll() is None:
-                self._process.kill()
-                self._process.wait()
+        if self._process is not None and not await has_ended(self._process, END_LIMIT):
+            self._process.kill()
+            self._process.wait()
         if self._folder is not None:
             await anyio.to_thread.run_sync(remove_folder, self._folder)
             self._folder = None
@@ -79,13 +81,20 @@ class LocalSandbox(ServedSandbox):
     async def _explain(self) -> str:
         if self._process is None or self._folder is None:
             return ""
-        with anyio.move_on_after(0.5):
-            while self._process.poll() is None:
-                await anyio.sleep(POLL)
+        await has_ended(self._process, EXPLAIN_LIMIT)
         code = self._process.returncode
         ending = "" if code is None else f"signal {-code}" if code < 0 else f"exit code {code}"
         errors = (self._folder / "stderr").read_text(errors="replace").strip().splitlines()
         return f"{ending}: {errors[-1]}" if errors else ending
+
+
+async def has_ended(process: subprocess.Popen[bytes], limit: float) -> bool:
+    """Whether a process ends within `limit` seconds."""
+    for _ in range(int(limit / POLL)):
+        if process.poll() is not None:
+            return True
+        await anyio.sleep(POLL)
+    return process.poll() is not None
 
 
 def remove_folder(folder: Path) -> None:

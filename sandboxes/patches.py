@@ -74,7 +74,9 @@ def commit(name: str, tree: Tree, paths: list[str]) -> bytes:
 def quoted(path: str) -> bytes:
     """A path as fast-import wants it: C style, every byte that could mislead as octal."""
     safe = b"/._-+@=,()[]{}~!#$%^&;:' "
-    octal = (bytes([byte]) if bytes([byte]).isalnum() or byte in safe else b"\\%03o" % byte for byte in os.fsencode(path))
+    octal = (
+        bytes([byte]) if bytes([byte]).isalnum() or byte in safe else b"\\%03o" % byte for byte in os.fsencode(path)
+    )
     return b'"' + b"".join(octal) + b'"'
 
 
@@ -95,5 +97,10 @@ def ignored(paths: list[str], ignore_files: Mapping[str, bytes], exclude: bytes)
             (work / path).parent.mkdir(parents=True, exist_ok=True)
             (work / path).write_bytes(content)
         data = b"".join(os.fsencode(path) + b"\0" for path in paths)
-        found = git(["-C", str(work), f"--work-tree={work}", "check-ignore", "--no-index", "-z", "--stdin"], repository, data, {})
+        found = git(
+            ["-C", str(work), f"--work-tree={work}", "check-ignore", "--no-index", "-z", "--stdin"],
+            repository,
+            data,
+            {},
+        )
         return {os.fsdecode(path) for path in found.split(b"\0") if path}

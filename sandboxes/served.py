@@ -130,6 +130,11 @@ class ServedSandbox(abc.ABC):
         changes = await self._changes()
         return await anyio.to_thread.run_sync(patches.make_patch, self._baseline, changes.tree, changes.deleted)
 
+    async def read(self, path: str) -> bytes:
+        """The bytes of one file of the workspace as it is now."""
+        _, content = await self._files_call("read", {"paths": [path], "follow": True})
+        return content
+
     async def snapshot(self) -> str:
         """Remember the files as they are."""
         changes = await self._changes()
@@ -177,12 +182,14 @@ class ServedSandbox(abc.ABC):
         listed, _ = await self._files_call("changes", {})
         entries: list[list[Any]] = listed["entries"]
         new = [entry[0] for entry in entries if entry[0] not in self._baseline.entries]
-        ignored = await anyio.to_thread.run_sync(patches.ignored, new, self._ignore_files(), self._exclude) if new else set()
-        entries = [entry for entry in entries if entry[0] not in ignored]
+        if new:
+            ignore = self._ignore_files()
+            ignored = await anyio.to_thread.run_sync(patches.ignored, new, ignore, self._exclude)
+            entries = [entry for entry in entries if entry[0] not in ignored]
         tree = empty_tree()
         if entries:
             paths = [entry[0] for entry in entries]
-            read, content = await self._files_call("read", {"paths": paths})
+            read, content = await self._files_call("read", {"paths": paths, "follow": False})
             start = 0
             for (path, kind, mode, _), size in zip(entries, read["sizes"], strict=True):
                 tree.add(path, kind, mode, content[start : start + size])

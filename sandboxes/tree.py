@@ -1,5 +1,7 @@
 """The files of a repository on the host: which ones belong to it, and their contents in one stream."""
 
+# Plain strings: a `Path` costs microseconds, and paths here may be no UTF-8.
+# ruff: noqa: PTH114, PTH118
 from __future__ import annotations
 
 import os
@@ -71,7 +73,7 @@ class Tree:
 
 def empty_tree() -> Tree:
     """A tree without files."""
-    return Tree(tempfile.SpooledTemporaryFile(IN_MEMORY))  # type: ignore[arg-type]  # noqa: SIM115
+    return Tree(tempfile.SpooledTemporaryFile(IN_MEMORY))  # type: ignore[arg-type]
 
 
 def read_tree(root: Path, limit: int) -> tuple[Tree, tuple[str, ...]]:
@@ -117,8 +119,8 @@ def list_files(root: Path) -> list[str]:
     found = []
     for directory, names, files in os.walk(root, onerror=unreadable):
         names[:] = [name for name in names if name not in LEFT_OUT]
-        links = [name for name in names if os.path.islink(os.path.join(directory, name))]  # noqa: PTH118, PTH114
-        found += [os.path.relpath(os.path.join(directory, name), root) for name in files + links]  # noqa: PTH118
+        links = [name for name in names if os.path.islink(os.path.join(directory, name))]
+        found += [os.path.relpath(os.path.join(directory, name), root) for name in files + links]
     return sorted(found)
 
 

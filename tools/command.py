@@ -1,13 +1,15 @@
 """Running one command: no terminal, empty stdin, bytes capped at the source, nothing left alive at the deadline."""
 
+# Plain strings: a `Path` costs microseconds, and paths here may be no UTF-8.
+# ruff: noqa: PTH108
 from __future__ import annotations
 
 import os
 import selectors
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Sequence, Tuple
 
 from agent_runtime.tools.processes import kill_descendants
 from agent_runtime.tools.workspace import Workspace
@@ -27,7 +29,7 @@ class Stream:
     total: int
     """Bytes that the command wrote."""
 
-    spilled: Optional[str]
+    spilled: str | None
     """File in `workspace.tmp` that holds what lies between; None where nothing was cut or no space was left."""
 
     @property
@@ -48,7 +50,7 @@ class Stream:
 class CommandResult:
     """How a command ended."""
 
-    exit_code: Optional[int]
+    exit_code: int | None
     """As the shell tells it: 128 + n for signal n; None where it was killed at the deadline."""
 
     stdout: Stream
@@ -65,8 +67,8 @@ class Collector:
         self.head = bytearray()
         self.tail = bytearray()
         self.total = 0
-        self.spill: Optional[int] = None
-        self.path: Optional[str] = None
+        self.spill: int | None = None
+        self.path: str | None = None
 
     def add(self, data: bytes) -> None:
         """Take the next bytes of the stream."""
@@ -115,9 +117,9 @@ def run_command(
     workspace: Workspace,
     argv: Sequence[str],
     *,
-    env: Optional[Dict[str, str]] = None,
+    env: dict[str, str] | None = None,
     merge: bool = False,
-    cwd: Optional[str] = None,
+    cwd: str | None = None,
 ) -> CommandResult:
     """Run `argv` in the workspace until it ends or `workspace.deadline` passes.
 
@@ -133,7 +135,7 @@ def run_command(
         stderr=subprocess.STDOUT if merge else subprocess.PIPE,
         bufsize=0,
     )
-    collectors: List[Collector] = []
+    collectors: list[Collector] = []
     timed_out = False
     with selectors.DefaultSelector() as selector:
         for pipe in (process.stdout, process.stderr):
@@ -172,7 +174,7 @@ def run_command(
     return CommandResult(exit_code, collectors[0].finish(), collectors[1].finish(), timed_out)
 
 
-def read_ready(selector: selectors.BaseSelector, ready: List[Tuple[selectors.SelectorKey, int]]) -> None:
+def read_ready(selector: selectors.BaseSelector, ready: list[tuple[selectors.SelectorKey, int]]) -> None:
     """Read once from every pipe that is ready; forget those at their end."""
     for key, _ in ready:
         data = os.read(key.fd, CHUNK)

@@ -5,6 +5,8 @@ written. A file counts as changed when its status (inode, change time, size, mod
 The change time cannot be set by a program, so nothing that a workload does to a file goes unseen.
 """
 
+# Plain strings: a `Path` costs microseconds, and paths here may be no UTF-8.
+# ruff: noqa: PTH101, PTH102, PTH106, PTH108, PTH115, PTH118, PTH208, PTH211
 from __future__ import annotations
 
 import errno
@@ -12,16 +14,27 @@ import hashlib
 import os
 import stat
 import time
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from agent_runtime.tools.frames import CHUNK, data_frame
-from agent_runtime.tools.workspace import Outcome, failure
+from agent_runtime.tools.workspace import Outcome, OutsideWorkspace, failure, resolve
 
 FILE_CALLS = frozenset(["changes", "read"])
 
 # Left out of the changes unless the baseline has files in them: what tools write, not people.
 RUBBISH = frozenset(
-    [".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox", ".venv", "node_modules"]
+    [
+        ".git",
+        "__pycache__",
+        ".pytest_cache",
+        ".mypy_cache",
+        ".ruff_cache",
+        ".hypothesis",
+        ".tox",
+        ".venv",
+        "node_modules",
+    ]
 )
 RUBBISH_SUFFIXES = (".pyc", ".pyo")
 
@@ -39,7 +52,7 @@ class Seen(NamedTuple):
     """Written so shortly before the put ended that its status alone proves nothing."""
 
 
-def status_of(path: str) -> Optional[os.stat_result]:
+def status_of(path: str) -> os.stat_result | None:
     """`lstat`, or None where there is no such file."""
     try:
         return os.lstat(path)
@@ -52,8 +65,8 @@ def key_of(status: os.stat_result) -> tuple:
     return (status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_mode)
 
 
-def kind_of(status: os.stat_result) -> Optional[str]:
-    """"file", "link", or None for what no patch can hold."""
+def kind_of(status: os.stat_result) -> str | None:
+    """The kind "file" or "link", or None for what no patch can hold."""
     if stat.S_ISREG(status.st_mode):
         return "file"
     if stat.S_ISLNK(status.st_mode):
@@ -61,7 +74,7 @@ def kind_of(status: os.stat_result) -> Optional[str]:
     return None
 
 
-def digest_of(mode: int, data: "hashlib._Hash") -> bytes:
+def digest_of(mode: int, data: hashlib._Hash) -> bytes:
     """Content and executable bit in one value."""
     data.update(b"x" if mode & 0o100 else b"-")
     return data.digest()
@@ -72,7 +85,7 @@ class Files:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self.baseline: Dict[str, Seen] = {}
+        self.baseline: dict[str, Seen] = {}
 
     def inside(self, path: str) -> str:
         """The absolute path of a path that came over the channel. Raises `ValueError` where it leads elsewhere."""
@@ -116,15 +129,15 @@ class Files:
 
     def changes(self) -> Outcome:
         """What is new, changed and gone, without the contents."""
-        kept_dirs: Set[str] = set()
+        kept_dirs: set[str] = set()
         for path in self.baseline:
             while "/" in path:
                 path = path.rpartition("/")[0]
                 if path in kept_dirs:
                     break
                 kept_dirs.add(path)
-        entries: List[List[Any]] = []
-        found: Set[str] = set()
+        entries: list[list[Any]] = []
+        found: set[str] = set()
         for path, status in self.walk("", kept_dirs):
             kind = kind_of(status)
             if kind is None:
@@ -142,10 +155,10 @@ class Files:
         deleted = sorted(path for path in self.baseline if path not in found)
         return Outcome(ok=True, text="", data={"entries": sorted(entries), "deleted": deleted})
 
-    def walk(self, directory: str, kept_dirs: Set[str]) -> Iterator[Any]:
+    def walk(self, directory: str, kept_dirs: set[str]) -> Iterator[Any]:
         """(path, status) of everything below `directory` that is not a directory or rubbish."""
         absolute = os.path.join(self.root, directory) if directory else self.root
-        below: List[str] = []
+        below: list[str] = []
         try:
             listing = os.scandir(absolute)
         except PermissionError:
@@ -190,21 +203,33 @@ class Files:
             content.update(piece)
         return digest_of(status.st_mode, content)
 
-    def read_call(self, name: str, arguments: Dict[str, Any], call_id: int, sending: int) -> Outcome:
-        """A "changes" or "read" call, in a process of its own; contents go to `sending` as DATA frames."""
-        if name == "changes":
-            return self.changes()
-        sizes = []
-        for path in arguments["paths"]:
-            status = os.lstat(self.inside(path))
-            size = 0
-            for piece in self.pieces(path, status):
-                size += len(piece)
-                view = memoryview(data_frame(call_id, piece))
-                while view:
-                    view = view[os.write(sending, view) :]
-            sizes.append(size)
-        return Outcome(ok=True, text="", data={"sizes": sizes})
+    def read_call(self, name: str, arguments: dict[str, Any], call_id: int, sending: int) -> Outcome:
+        """A "changes" or "read" call, in a process of its own; contents go to `sending` as DATA frames.
+
+        "read" takes `paths`, and `follow`: whether a link is read as what it leads to instead of as a link.
+        """
+        try:
+            if name == "changes":
+                return self.changes()
+            sizes = [self.send(path, arguments["follow"], call_id, sending) for path in arguments["paths"]]
+            return Outcome(ok=True, text="", data={"sizes": sizes})
+        except (OutsideWorkspace, ValueError) as error:
+            return failure("outside_workspace", str(error))
+        except OSError as error:
+            return failure("os_error", f"{error.strerror}: {error.filename}")
+
+    def send(self, path: str, follow: bool, call_id: int, sending: int) -> int:
+        """Send one content; its size in bytes."""
+        absolute = self.inside(path)
+        if follow:
+            absolute = resolve(self.root, path)
+        size = 0
+        for piece in self.pieces(os.path.relpath(absolute, self.root), os.lstat(absolute)):
+            size += len(piece)
+            view = memoryview(data_frame(call_id, piece))
+            while view:
+                view = view[os.write(sending, view) :]
+        return size
 
 
 class PutInProgress:
@@ -214,7 +239,7 @@ class PutInProgress:
     becomes what changes are told against (the workspace is then emptied first).
     """
 
-    def __init__(self, files: Files, arguments: Dict[str, Any]) -> None:
+    def __init__(self, files: Files, arguments: dict[str, Any]) -> None:
         self.files = files
         self.entries = arguments["entries"]
         self.baseline = arguments["baseline"]
@@ -225,7 +250,7 @@ class PutInProgress:
         self.fd = -1
         self.content: Any = None
         self.target = b""
-        self.failed: Optional[Outcome] = None
+        self.failed: Outcome | None = None
         self.attempt(self.begin)
 
     def attempt(self, step: Any, *arguments: Any) -> None:
@@ -253,7 +278,7 @@ class PutInProgress:
     def open_next(self) -> None:
         """Open the next file that has content; write those that have none."""
         while self.next < len(self.entries):
-            path, kind, mode, size = self.entries[self.next]
+            path, kind, _mode, size = self.entries[self.next]
             absolute = self.files.inside(path)
             self.files.make_parents(absolute)
             self.files.remove(absolute)
@@ -300,7 +325,7 @@ class PutInProgress:
                 self.close_file()
                 self.open_next()
 
-    def feed(self, data: bytes) -> Optional[Outcome]:
+    def feed(self, data: bytes) -> Outcome | None:
         """Take the next bytes; the outcome once all have come."""
         self.left -= len(data)
         self.attempt(self.write, data)

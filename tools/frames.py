@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Any, Dict, Iterator, Tuple
+from collections.abc import Iterator
+from typing import Any
 
 PROTOCOL = 1
 
@@ -37,7 +38,7 @@ class BadFrame(Exception):
     """Bytes that are no frame: nothing after them can be trusted."""
 
 
-def frame(kind: bytes, message: Dict[str, Any]) -> bytes:
+def frame(kind: bytes, message: dict[str, Any]) -> bytes:
     """One frame with a JSON body. Raises `BadFrame` where the body is larger than `MAX_FRAME`."""
     body = json.dumps(message, separators=(",", ":")).encode()
     if len(body) > MAX_FRAME:
@@ -50,14 +51,14 @@ def data_frame(call_id: int, data: bytes) -> bytes:
     return _HEADER.pack(_CALL_ID.size + len(data), DATA) + _CALL_ID.pack(call_id) + data
 
 
-def split_data(body: bytes) -> Tuple[int, bytes]:
+def split_data(body: bytes) -> tuple[int, bytes]:
     """The call id and the bytes of a DATA body."""
     if len(body) < _CALL_ID.size:
         raise BadFrame("a data frame is shorter than its call id")
     return _CALL_ID.unpack_from(body)[0], body[_CALL_ID.size :]
 
 
-def message(body: bytes) -> Dict[str, Any]:
+def message(body: bytes) -> dict[str, Any]:
     """The JSON object of a body."""
     try:
         value = json.loads(body)
@@ -74,7 +75,7 @@ class FrameReader:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[Tuple[bytes, bytes]]:
+    def feed(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The (kind, body) of every frame that `data` completes.
 
         Raises `BadFrame` on an unknown kind or a length beyond `MAX_FRAME`, as soon as the header is there.

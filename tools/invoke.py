@@ -5,18 +5,16 @@ from __future__ import annotations
 import errno
 import functools
 import inspect
-from typing import Any, Callable, Dict, List, Tuple
+from collections.abc import Callable
+from typing import Any
 
 from agent_runtime.tools.frames import MAX_FRAME, REPLY, BadFrame, frame
 from agent_runtime.tools.workspace import Outcome, OutsideWorkspace, Workspace, failure
 
 signature = functools.lru_cache(maxsize=None)(inspect.signature)
 
-Phase = Tuple[str, int, int]
-"""Name, start and end, on `time.time_ns()`'s clock."""
 
-
-def invoke(function: Callable[..., Outcome], workspace: Workspace, arguments: Dict[str, Any]) -> Outcome:
+def invoke(function: Callable[..., Outcome], workspace: Workspace, arguments: dict[str, Any]) -> Outcome:
     """The outcome of one call; what a tool raises becomes an outcome too."""
     try:
         signature(function).bind(workspace, **arguments)
@@ -38,7 +36,7 @@ def invoke(function: Callable[..., Outcome], workspace: Workspace, arguments: Di
         return failure("internal", f"the tool failed: {type(error).__name__}: {error}")
 
 
-def reply_body(call_id: int, outcome: Outcome, phases: List[Phase]) -> bytes:
+def reply_body(call_id: int, outcome: Outcome, phases: list[tuple[str, int, int]]) -> bytes:
     """The REPLY frame of a call."""
     reply = {
         "id": call_id,
@@ -55,4 +53,7 @@ def reply_body(call_id: int, outcome: Outcome, phases: List[Phase]) -> bytes:
         return frame(REPLY, reply)
     except (BadFrame, TypeError, ValueError) as error:
         message = f"the result cannot be sent (at most {MAX_FRAME} bytes of JSON): {error}"
-        return frame(REPLY, {**reply, "ok": False, "text": message, "data": {}, "error": {"kind": "internal", "message": message}})
+        return frame(
+            REPLY,
+            {**reply, "ok": False, "text": message, "data": {}, "error": {"kind": "internal", "message": message}},
+        )

@@ -4,13 +4,15 @@ A call's root process and the server are child subreapers (prctl(2)): whatever i
 changed session included, becomes their child instead of init's, so the tree stays complete while its root lives.
 """
 
+# Plain strings: a `Path` costs microseconds, and paths here may be no UTF-8.
+# ruff: noqa: PTH123, PTH208
 from __future__ import annotations
 
 import ctypes
 import os
 import signal
 import time
-from typing import Iterable, List, Set
+from collections.abc import Iterable
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -28,10 +30,10 @@ def prctl(option: int, value: int) -> None:
         raise OSError(number, f"prctl({option}, {value}): {os.strerror(number)}")
 
 
-def children(pid: int) -> List[int]:
+def children(pid: int) -> list[int]:
     """The living children of `pid`, zombies included; empty where `pid` is gone."""
     try:
-        found: List[int] = []
+        found: list[int] = []
         for thread in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
                 found += [int(child) for child in file.read().split()]
@@ -41,7 +43,7 @@ def children(pid: int) -> List[int]:
         return [child for child in _all_processes() if _parent(child) == pid]
 
 
-def _all_processes() -> List[int]:
+def _all_processes() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
@@ -53,9 +55,9 @@ def _parent(pid: int) -> int:
         return -1
 
 
-def descendants(pid: int) -> Set[int]:
+def descendants(pid: int) -> set[int]:
     """Everything below `pid`."""
-    found: Set[int] = set()
+    found: set[int] = set()
     waiting = [pid]
     while waiting:
         for child in children(waiting.pop()):
@@ -74,7 +76,7 @@ def send(pids: Iterable[int], number: int) -> None:
             continue
 
 
-def reap() -> List[int]:
+def reap() -> list[int]:
     """Collect every child that has ended, without waiting."""
     ended = []
     while True:
@@ -93,7 +95,7 @@ def kill_tree(pids: Iterable[int]) -> None:
     Stops them first until no new one appears: a fork bomb would otherwise outrun the signals.
     """
     roots = set(pids)
-    stopped: Set[int] = set()
+    stopped: set[int] = set()
     while True:
         alive = set(roots)
         for pid in roots:

@@ -13,7 +13,7 @@ import selectors
 import signal
 import sys
 import time
-from typing import Any, Dict, List, NoReturn, Optional
+from typing import Any, NoReturn
 
 from agent_runtime.tools import processes
 from agent_runtime.tools.files import FILE_CALLS, Files, PutInProgress
@@ -32,6 +32,7 @@ from agent_runtime.tools.frames import (
 )
 from agent_runtime.tools.invoke import invoke, reply_body
 from agent_runtime.tools.registry import TOOLS
+from agent_runtime.tools.run_tests import start_warm_server, warm_server_pids
 from agent_runtime.tools.workspace import Outcome, Workspace, failure
 
 GRACE = 0.5  # seconds after the deadline in which a tool may still tell what it has; then it is killed
@@ -48,9 +49,9 @@ class Call:
         self.pipe = pipe
         self.kill_at = kill_at
         self.reader = FrameReader()
-        self.reply: Optional[bytes] = None
-        self.killed_for: Optional[str] = None
-        self.status: Optional[int] = None
+        self.reply: bytes | None = None
+        self.killed_for: str | None = None
+        self.status: int | None = None
 
 
 class Server:
@@ -62,8 +63,8 @@ class Server:
         self.outgoing = outgoing
         self.workspace = workspace
         self.files = Files(workspace.root)
-        self.puts: Dict[int, PutInProgress] = {}
-        self.calls: Dict[int, Call] = {}
+        self.puts: dict[int, PutInProgress] = {}
+        self.calls: dict[int, Call] = {}
         self.waiting = bytearray()
         self.writes_registered = False
         self.selector = selectors.DefaultSelector()
@@ -125,7 +126,7 @@ class Server:
 
     # Starting calls
 
-    def start(self, request: Dict[str, Any]) -> None:
+    def start(self, request: dict[str, Any]) -> None:
         """Run a call now (inline tools, the begin of a put) or start its process."""
         received = time.time_ns()
         call_id, name, arguments = request["id"], request["tool"], request["arguments"]
@@ -151,7 +152,9 @@ class Server:
         if entry is not None and entry.inline:
             started = time.time_ns()
             outcome = invoke(entry.function, workspace, arguments)
-            self.send(reply_body(call_id, outcome, [("queue", received, started), ("process", started, time.time_ns())]))
+            self.send(
+                reply_body(call_id, outcome, [("queue", received, started), ("process", started, time.time_ns())])
+            )
             return
         receiving, sending = os.pipe()
         try:
@@ -171,7 +174,7 @@ class Server:
         self.selector.register(receiving, selectors.EVENT_READ, call)
 
     def run_in_child(
-        self, call_id: int, name: str, workspace: Workspace, arguments: Dict[str, Any], sending: int, received: int
+        self, call_id: int, name: str, workspace: Workspace, arguments: dict[str, Any], sending: int, received: int
     ) -> NoReturn:
         """The whole life of a call's process: run the tool, kill what it left, tell the outcome."""
         code = 70
@@ -206,6 +209,8 @@ class Server:
         if outcome is not None:
             del self.puts[call_id]
             self.send_outcome(call_id, outcome)
+            # A repository has come in, its tests will be run: pytest loads in a process of its own meanwhile.
+            start_warm_server(self.workspace)
 
     # Ending calls
 
@@ -273,10 +278,10 @@ class Server:
             self.send_outcome(call.id, failure("killed", f"the tool's process died: {describe(call.status)}"))
 
     def kill_strays(self) -> None:
-        """Kill every child that is no call's process."""
+        """Kill every child that is no call's process and not the one that has pytest loaded."""
         limit = time.monotonic() + processes.KILL_LIMIT
         while time.monotonic() < limit:
-            roots = {call.pid for call in self.calls.values()}
+            roots = {call.pid for call in self.calls.values()} | warm_server_pids()
             strays = [pid for pid in processes.children(os.getpid()) if pid not in roots]
             if not strays:
                 return
@@ -298,7 +303,7 @@ class Server:
                 if call.kill_at <= now:
                     self.kill(call, "deadline")
 
-    def until_next_kill(self) -> Optional[float]:
+    def until_next_kill(self) -> float | None:
         """Seconds until a call is overdue; None where none runs."""
         due = [call.kill_at for call in self.calls.values() if call.killed_for is None]
         return max(0.0, min(due) - time.monotonic()) if due else None
@@ -363,7 +368,7 @@ def write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def main(argv: List[str]) -> None:
+def main(argv: list[str]) -> None:
     """Serve on stdin and stdout. `argv`: workspace, scratch directory, package path, output cap, owner's pid or 0."""
     root, tmp, package, output_cap, owner = argv
     # The stream moves away from 0 and 1, so that neither a stray print nor a child can reach it; and a process that

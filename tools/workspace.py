@@ -1,15 +1,28 @@
 """What a tool gets (`Workspace`) and what it gives back (`Outcome`)."""
 
+# Plain strings: a `Path` costs microseconds, and paths here may be no UTF-8.
+# ruff: noqa: PTH118
 from __future__ import annotations
 
 import os
 import time
 from dataclasses import dataclass, field
-from typing import Any, Dict, Optional
+from typing import Any
 
 
 class OutsideWorkspace(Exception):
     """A path that leads out of the workspace."""
+
+
+def resolve(root: str, path: str) -> str:
+    """The absolute path of `path` (relative to `root`), symlinks followed.
+
+    Raises `OutsideWorkspace` where that lies outside `root`.
+    """
+    resolved = os.path.realpath(os.path.join(root, path))
+    if resolved != root and not resolved.startswith(root.rstrip("/") + "/"):
+        raise OutsideWorkspace(f"{path} leads out of the repository; name a path inside it")
+    return resolved
 
 
 @dataclass(frozen=True)
@@ -43,10 +56,7 @@ class Workspace:
 
         Raises `OutsideWorkspace` where that lies outside `root`.
         """
-        resolved = os.path.realpath(os.path.join(self.root, path))
-        if resolved != self.root and not resolved.startswith(self.root.rstrip("/") + "/"):
-            raise OutsideWorkspace(f"{path} leads out of the repository; name a path inside it")
-        return resolved
+        return resolve(self.root, path)
 
     def relative(self, path: str) -> str:
         """`path` as the transcript names it: relative to `root`, with forward slashes."""
@@ -61,10 +71,10 @@ class Outcome:
     text: str
     """What the transcript gets: the same for the same workspace, so no times, process ids or addresses."""
 
-    data: Dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
     """The same, structured; JSON values only."""
 
-    error: Optional[Dict[str, str]] = None
+    error: dict[str, str] | None = None
     """`{"kind": …, "message": …}` where `ok` is false because the call could not be carried out."""
 
     timed_out: bool = False

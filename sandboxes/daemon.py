@@ -1,0 +1,111 @@
+"""Talking to the Docker daemon: one client, and its errors as ours."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import docker
+import requests.exceptions
+from docker.errors import APIError, DockerException, ImageNotFound
+
+from agent_runtime.errors import ImageMissing, SandboxUnavailable
+
+REQUEST_LIMIT = 30  # seconds without an answer to one request; create + start take 0.4
+
+
+@contextmanager
+def daemon_errors() -> Iterator[None]:
+    """Raise what the docker package raises as one sentence that says what to do."""
+    try:
+        yield
+    except ImageNotFound as error:
+        raise ImageMissing(f"{error.explanation}; build it: agent-runtime doctor --fix") from None
+    except APIError as error:
+        if "no space left" in str(error).lower():
+            raise SandboxUnavailable("the Docker daemon's disk is full; free space: docker system prune") from None
+        raise SandboxUnavailable(f"the Docker daemon refused: {error.explanation or error}") from None
+    except requests.exceptions.Timeout:
+        raise SandboxUnavailable(f"the Docker daemon did not answer within {REQUEST_LIMIT} s; restart it") from None
+    except (DockerException, requests.exceptions.ConnectionError) as error:
+        raise SandboxUnavailable(unreachable(str(error))) from None
+
+
+def unreachable(reason: str) -> str:
+    """Why no daemon answers, and the remedy."""
+    host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    if "Permission denied" in reason or "PermissionError" in reason:
+        return f"no permission to use Docker at {host}; add yourself to its group: sudo usermod -aG docker $USER"
+    if "FileNotFoundError" in reason or "No such file" in reason:
+        return (
+            f"no Docker daemon at {host}: the socket is missing; start Docker: sudo systemctl start docker, or as root "
+            "python -m agent_runtime.sandboxes.engine"
+        )
+    return f"no Docker daemon answers at {host}; start Docker: sudo systemctl start docker"
+
+
+def connect() -> docker.DockerClient:
+    """A client of the daemon that the environment names (`DOCKER_HOST`).
+
+    Raises `SandboxUnavailable` where none answers.
+    """
+    with daemon_errors():
+        return docker.from_env(timeout=REQUEST_LIMIT)
+
+
+def identity(pid: int | None = None) -> dict[str, str]:
+    """What tells a process from every other one that ever ran: for the labels of what it owns."""
+    pid = os.getpid() if pid is None else pid
+    return {
+        "agent-runtime.owner-pid": str(pid),
+        "agent-runtime.owner-start": start_time(pid) or "",
+        "agent-runtime.owner-boot": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        "agent-runtime.owner-pid-namespace": os.readlink("/proc/self/ns/pid"),  # noqa: PTH115
+    }
+
+
+def start_time(pid: int) -> str | None:
+    """When a process started, in clock ticks since boot; None where it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in "ZX" else fields[19]
+
+
+def owner_is_dead(labels: dict[str, str]) -> bool:
+    """Whether the process that `identity` described is gone for certain.
+
+    Never for one of another boot, machine or process namespace: from here nobody can tell.
+    """
+    here = identity()
+    for name in ("agent-runtime.owner-boot", "agent-runtime.owner-pid-namespace"):
+        if labels.get(name) != here[name]:
+            return False
+    pid = labels.get("agent-runtime.owner-pid", "")
+    return pid.isdigit() and start_time(int(pid)) != labels.get("agent-runtime.owner-start")
+
+
+def reap(client: docker.DockerClient) -> list[str]:
+    """Remove the containers that dead owners left; the names of those removed."""
+    removed = []
+    with daemon_errors():
+        found = client.api.containers(all=True, filters={"label": "agent-runtime.owner-pid"})
+        for container in found:
+            if owner_is_dead(container["Labels"]) and remove(client, container["Id"]):
+                removed.append(container["Names"][0].lstrip("/"))
+    return removed
+
+
+def remove(client: docker.DockerClient, container: str) -> bool:
+    """Kill and remove a container, by id or name; False where it was gone already."""
+    try:
+        client.api.remove_container(container, force=True, v=True)
+    except APIError as error:
+        # 409: somebody else is removing it at this moment.
+        if error.status_code in (404, 409):
+            return False
+        raise
+    return True
