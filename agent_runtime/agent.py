@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from agent_runtime.tool import Tool, builtin_tools
 
@@ -31,7 +31,7 @@ class Agent(BaseModel):
     """The system turn."""
 
     tools: tuple[Tool, ...] = Field(default_factory=_default_tools)
-    """The tools that the agent may call; the built-in ones by default."""
+    """The tools that the agent may call; the built-in ones by default. `finish` is always among them."""
 
     sandbox: Literal["docker", "local"] = "docker"
     """Where tools run. `local` does not isolate: use it only for code that you trust."""
@@ -60,9 +60,18 @@ class Agent(BaseModel):
     seed: int = 0
     """Seeds the canvas noise: the same seed, model and repository give the same run."""
 
+    @field_validator("tools")
+    @classmethod
+    def _distinct_and_ending(cls, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
+        names = [tool.name for tool in tools]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two tools are called {twice[0]!r}: names must differ")
+        return tools if "finish" in names else (*tools, builtin_tools()["finish"])
+
     def with_tools(self, *extra: Tool) -> Agent:
         """The same agent with more tools."""
-        return self.model_copy(update={"tools": (*self.tools, *extra)})
+        return self.model_copy(update={"tools": self._distinct_and_ending((*self.tools, *extra))})
 
 
 class RunResult(BaseModel):

@@ -26,9 +26,13 @@ class Knowledge:
     inspected: set[str] = field(default_factory=set)
     """Files that the transcript shows in their present form."""
     tests: dict[str, Any] | None = None
-    """The last complete test result."""
+    """The last complete test result, as the `run_tests` tool reports it."""
+    test_seconds: float | None = None
+    """What they took, or None when they hung or have not run."""
     tests_current: bool = False
     """Whether `tests` is of the workspace as it is now."""
+    last_call: str | None = None
+    """The tool that was called last."""
     tried: dict[str, set[str]] = field(default_factory=dict)
     """Per file, the texts that edits have made of it and whose tests failed."""
     exhausted: set[str] = field(default_factory=set)
@@ -37,7 +41,7 @@ class Knowledge:
     @property
     def tests_pass(self) -> bool:
         """Whether the tests passed on the workspace as it is now."""
-        return self.tests_current and self.tests is not None and bool(self.tests.get("ok"))
+        return self.tests_current and self.tests is not None and bool(self.tests["status"] == "passed")
 
     def changed(self, path: str) -> None:
         """A file was changed: what was seen and tested before no longer holds."""
@@ -62,15 +66,16 @@ def sayable(
     """The schemas of the calls that make sense now, by tool name; never empty.
 
     With `guided` (edit canvases) only required parameters are offered, `patch` is the best untried edit or
-    absent, `inspect` names files not yet shown, `run_tests` waits for something new to test, and `finish`
-    claims what the tests say. Without it the model is free within paths that exist.
+    absent, `inspect` names files not yet shown, `search` serves while there are such files, no other tool is
+    called twice in a row, and `finish` claims what the tests say. Without it the model is free within paths
+    that exist. In both, `run_tests` waits for something new to test.
     """
     schemas: dict[str, Schema] = {}
     for name, tool in tools.items():
         schema = _narrowed(name, tool.parameters, known, proposal, guided=guided)
         if schema is not None:
             schemas[name] = schema
-    if not schemas or set(schemas) == {"search"}:
+    if not schemas:
         # Nothing is left to look at, to try or to test: the only honest call is to say so.
         schemas = {"finish": narrow_parameter(tools["finish"].parameters, "status", ["unsolved"])}
     return schemas
@@ -79,6 +84,7 @@ def sayable(
 def _narrowed(
     name: str, schema: Schema, known: Knowledge, proposal: Mapping[str, Any] | None, *, guided: bool
 ) -> Schema | None:
+    unseen = [path for path in known.files if path not in known.inspected]
     match name:
         case "finish" if known.tests_pass:
             return required_only(narrow_parameter(schema, "status", ["solved"]))
@@ -90,16 +96,15 @@ def _narrowed(
             return required_only(schema)
         case "patch" if guided:
             return None if proposal is None or known.tests_pass else _exactly(proposal)
+        case "inspect" | "search" if guided and (known.tests_pass or not unseen):
+            return None
         case "inspect":
-            paths = [path for path in known.files if path not in known.inspected] if guided else known.files
-            if not paths or (guided and known.tests_pass):
-                return None
-            narrowed = narrow_parameter(schema, "path", paths)
+            narrowed = narrow_parameter(schema, "path", unseen if guided else known.files)
             return required_only(narrowed) if guided else narrowed
         case "patch":
             return narrow_parameter(schema, "path", known.files) if known.files else schema
-        case "search" if guided:
-            return None if known.tests_pass else required_only(schema)
+        case _ if guided:
+            return None if known.last_call == name or known.tests_pass else required_only(schema)
     return schema
 
 

@@ -119,6 +119,7 @@ def observe(run: Run, call: ToolCall, result: ToolResult) -> None:
     """Append the tool's answer to the transcript and note what is now known."""
     run.transcript.append(render_response(call.name, result.text))
     run.budget.tokens = len(run.transcript)
+    run.known.last_call = call.name
     match call.name:
         case "inspect" if result.ok:
             run.known.inspected.add(str(call.arguments["path"]))
@@ -130,10 +131,12 @@ def observe(run: Run, call: ToolCall, result: ToolResult) -> None:
 
 def note_tests(run: Run, result: ToolResult) -> None:
     """Keep a complete test result; a repository without tests cannot be worked on."""
-    if result.error is not None and result.error.get("kind") == "no_tests":
-        raise UsageError(f"{result.text.strip()}: name the test command with --test")
-    run.known.tests = {"ok": result.ok, "timed_out": result.timed_out, **result.data}
+    if result.data.get("status") == "no_tests":
+        raise UsageError("no tests were found in the repository: name the test command with --test")
+    run.known.tests = dict(result.data)
     run.known.tests_current = True
+    took = sum(phase.end_ns - phase.start_ns for phase in result.phases) / 1e9
+    run.known.test_seconds = None if result.timed_out else took
 
 
 def ending(run: Run, call: ToolCall) -> Ending:

@@ -7,7 +7,7 @@ tests pass stays, and its call is the one that enters the transcript. What faile
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from agent_runtime import events
 from agent_runtime.context import Proposal, Run
@@ -44,7 +44,7 @@ def _rank(run: Run, path: str, source: str) -> list[Proposal]:
 
 async def try_patches(run: Run) -> ToolResult:
     """Patch, test, undo, best proposal first; the first edit whose tests pass stays in the workspace."""
-    limit = _test_limit(run)
+    limits = _test_limits(run)
     batch = run.proposals[: run.agent.candidates]
     run.proposals = run.proposals[len(batch) :]
     for index, proposal in enumerate(batch, start=1):
@@ -54,7 +54,9 @@ async def try_patches(run: Run) -> ToolResult:
         patched = await run.call_tool("patch", proposal.arguments, quiet=True)
         if not patched.ok:
             continue
-        tests = await run.call_tool("run_tests", {"stop_at_first": True, "test_timeout": limit}, limit * 3, quiet=True)
+        options = {"stop_at_first": True, "test_timeout": limits.one_test}
+        tests = await run.call_tool("run_tests", options, limits.all_tests, quiet=True)
+        passed = tests.data.get("status") == "passed"
         run.patches_tried += 1
         run.emit(
             events.PatchTried(
@@ -63,12 +65,12 @@ async def try_patches(run: Run) -> ToolResult:
                 path=proposal.path,
                 line=int(proposal.arguments["start"]),
                 text=str(proposal.arguments["text"]),
-                passed=tests.ok,
+                passed=passed,
                 outcome=tests.text.partition("\n")[0],
                 tool_ms=(time.perf_counter() - started) * 1e3,
             )
         )
-        if tests.ok:
+        if passed:
             run.known.changed(proposal.path)
             run.proposals.clear()
             kept = f"{patched.text.rstrip()} (edit {index} of {len(batch)}):\n{proposal.arguments['text']}"
@@ -76,15 +78,21 @@ async def try_patches(run: Run) -> ToolResult:
         await run.call_tool("undo", {"undo": patched.data["undo"]}, quiet=True)
         run.known.tried.setdefault(proposal.path, set()).add(proposal.edited)
     text = f"none of {len(batch)} edits passes the tests; the files are unchanged\n"
-    return ToolResult(ok=False, text=text)
+    return ToolResult(ok=False, text=text, data={})
 
 
-def _test_limit(run: Run) -> float:
-    """Seconds that one test may take while edits are tried.
+@dataclass(frozen=True)
+class _Limits:
+    """Seconds that tests may take while edits are tried; an edit often makes a loop endless."""
 
-    An edit often makes a loop endless; each such edit costs this long. Five times what all tests took before
-    is generous for a single one, and one second is the least that start-up noise on a busy machine leaves.
-    """
-    before = float((run.known.tests or {}).get("duration_s") or 0.0)
-    timed_out = bool((run.known.tests or {}).get("timed_out"))
-    return 1.0 if timed_out else min(max(1.0, 5 * before), run.agent.tool_timeout)
+    one_test: float
+    all_tests: float
+
+
+def _test_limits(run: Run) -> _Limits:
+    """Generous multiples of what the tests took before; a second at least, for start-up noise on a busy machine."""
+    before = run.known.test_seconds
+    if before is None:  # they hung: one second a test finds that out again at the least cost
+        return _Limits(one_test=1.0, all_tests=run.agent.tool_timeout)
+    one_test = max(1.0, 3 * before)
+    return _Limits(one_test, all_tests=max(5.0, 5 * before))

@@ -58,8 +58,8 @@ class Live:
             self._console.print(Syntax(result.patch, "diff", background_color="default"))
         if result.tests is not None:
             passed, total = result.tests.get("passed"), result.tests.get("total")
-            outcome = "pass" if result.tests.get("ok") else "fail"
-            self._line("tests", f"{outcome}: {passed} of {total}" if total else outcome)
+            outcome = str(result.tests["status"]).replace("_", " ")
+            self._line("tests", f"{outcome}: {passed} of {total} pass" if total else outcome)
         table = Table("phase", box=None, title="latency (ms)", title_justify="left")
         for column in ("n", "p50", "p95", "p99", "share"):
             table.add_column(column, justify="right")

@@ -11,8 +11,8 @@ import anyio
 
 from agent_runtime.agent import Agent, RunResult
 from agent_runtime.cli.live import Live
-from agent_runtime.session import run
 from agent_runtime.patches import apply_patch
+from agent_runtime.session import run
 
 EXIT_CODES = {"solved": 0, "unsolved": 1, "failed": 3, "cancelled": 130}
 
