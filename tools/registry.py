@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Callable, Dict
 
+from agent_runtime.tools.inspection import inspect
 from agent_runtime.tools.noop import noop
+from agent_runtime.tools.patch import patch, undo
+from agent_runtime.tools.run_tests import run_tests
+from agent_runtime.tools.search import search
+from agent_runtime.tools.shell import shell
 from agent_runtime.tools.workspace import Outcome
 
 
@@ -22,6 +27,12 @@ class ToolEntry:
     """Leaves the workspace as it is."""
 
 
-TOOLS: Dict[str, ToolEntry] = {
+TOOLS: dict[str, ToolEntry] = {
+    "inspect": ToolEntry(inspect, inline=True, reads_only=True),
     "noop": ToolEntry(noop, inline=True, reads_only=True),
+    "patch": ToolEntry(patch, inline=True),
+    "run_tests": ToolEntry(run_tests),
+    "search": ToolEntry(search, reads_only=True),
+    "shell": ToolEntry(shell),
+    "undo": ToolEntry(undo, inline=True),
 }
