@@ -38,18 +38,10 @@ def attribute(trace: RecordedTrace) -> list[Slice]:
     """The slices in order, without gaps: they cover the root span and nothing else."""
     root = _Piece(trace.root.start_ns, trace.root.end_ns, trace.root, [])
     pieces: dict[str, list[_Piece]] = {trace.root.span_id: [root]}
-    for span in _from_the_root(trace):
-        pieces[span.span_id] = _place(span, trace, pieces)
+    for span in trace.from_the_root():
+        if span is not trace.root:
+            pieces[span.span_id] = _place(span, trace, pieces)
     return _merged(_walk(root))
-
-
-def _from_the_root(trace: RecordedTrace) -> Iterator[RecordedSpan]:
-    """All spans but the root, parents before their children."""
-    waiting = [trace.root]
-    while waiting:
-        children = trace.children[waiting.pop().span_id]
-        yield from children
-        waiting.extend(children)
 
 
 def _place(span: RecordedSpan, trace: RecordedTrace, pieces: dict[str, list[_Piece]]) -> list[_Piece]:

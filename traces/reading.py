@@ -39,6 +39,14 @@ class RecordedTrace:
                 children[span.parent_id].append(span)
         return children
 
+    def from_the_root(self) -> Iterator[RecordedSpan]:
+        """All spans, parents before their children."""
+        waiting = [self.root]
+        while waiting:
+            span = waiting.pop()
+            yield span
+            waiting.extend(self.children[span.span_id])
+
     @property
     def interrupted(self) -> bool:
         """Whether the process ended before the run did."""
@@ -71,14 +79,16 @@ def read_trace(folder: Path) -> RecordedTrace:
     ordered = sorted(spans.values(), key=lambda span: (span.start_ns, -span.end_ns))
     roots = [span for span in ordered if span.parent_id not in spans]
     if not roots:
-        raise TraceError(f"{path} has no root span: its spans refer to each other in a circle.")
+        raise TraceError(f"{path} is damaged: it has no root span.")
     root = max(roots, key=lambda span: span.end_ns - span.start_ns)
     for span in roots:
         # A span whose parent was lost in the last milliseconds before a SIGKILL still belongs to this run.
         if span is not root:
             span.parent_id = root.span_id
-    resource = (finished or started)[0][1]
-    return RecordedTrace(folder, resource, root, ordered)
+    trace = RecordedTrace(folder, (finished or started)[0][1], root, ordered)
+    if sum(1 for _ in trace.from_the_root()) != len(ordered):
+        raise TraceError(f"{path} is damaged: some spans are their own parents.")
+    return trace
 
 
 def _lines(path: Path) -> Iterator[tuple[RecordedSpan, dict[str, Any]]]:
