@@ -11,6 +11,7 @@ from agent_runtime.tools.patch import patch, undo
 from agent_runtime.tools.run_tests import run_tests
 from agent_runtime.tools.search import search
 from agent_runtime.tools.shell import shell
+from agent_runtime.tools.user_tool import user_tool
 from agent_runtime.tools.workspace import Outcome
 
 
@@ -35,4 +36,5 @@ TOOLS: dict[str, ToolEntry] = {
     "search": ToolEntry(search, reads_only=True),
     "shell": ToolEntry(shell),
     "undo": ToolEntry(undo, inline=True),
+    "user_tool": ToolEntry(user_tool),
 }

@@ -49,9 +49,10 @@ def run_tests(
     workspace: Workspace,
     command: str | None = None,
     select: list[str] | None = None,
-    first: list[str] | None = None,
     stop_at_first: bool = False,
     timeout: float | None = None,
+    *,
+    first: list[str] | None = None,
     test_timeout: float | None = None,
     warm: bool = True,
 ) -> Outcome:
@@ -60,9 +61,9 @@ def run_tests(
     Args:
         command: Shell command that runs the tests, such as `npm test`; pytest when left out.
         select: Only these test ids or paths.
-        first: Test ids to run before the others.
         stop_at_first: End at the first failure.
         timeout: Seconds for the whole run.
+        first: Test ids to run before the others.
         test_timeout: Seconds for one test, and for collecting all; the run ends where one takes longer.
         warm: Use the process that has pytest loaded, where the repository allows it.
     """
