@@ -97,14 +97,19 @@ class Channel:
         return bytes(kept).decode("utf-8", "replace").strip()
 
     async def run(self, *, task_status: TaskStatus[dict[str, Any]]) -> None:
-        """Move bytes until the stream ends; started by a task group, it reports the server's HELLO."""
+        """Move bytes until the stream ends; started by a task group, it reports the server's HELLO.
+
+        Raises `SandboxLost` where the stream ends before that.
+        """
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._write)
-                await self._read(task_status)
+                greeted = await self._read(task_status)
                 group.cancel_scope.cancel()
         finally:
             self.close("the sandbox's stream was closed")
+        if not greeted:
+            raise SandboxLost(self._lost or "the sandbox ended")
 
     def post(self, data: bytes) -> None:
         """Send `data` now, or as soon as the socket takes it; frames keep their order."""
@@ -205,7 +210,7 @@ class Channel:
             if len(self._unsent) <= HIGH_WATER:
                 self._room_event.set()
 
-    async def _read(self, task_status: TaskStatus[dict[str, Any]]) -> None:
+    async def _read(self, task_status: TaskStatus[dict[str, Any]]) -> bool:
         greeted = False
         while self._lost is None:
             try:
@@ -233,11 +238,8 @@ class Channel:
                         self._receive(kind, body)
             except frames.BadFrame as error:
                 self.lose(f"the sandbox's stream is malformed: {error}")
-                if not greeted:
-                    raise ProtocolError(str(error)) from None
                 break
-        if not greeted:
-            raise SandboxLost(self._lost or "the sandbox ended")
+        return greeted
 
     def _receive(self, kind: bytes, body: bytes) -> None:
         if kind == frames.DATA:

@@ -15,7 +15,8 @@ from agent_runtime.tools.processes import kill_descendants
 from agent_runtime.tools.workspace import Workspace
 
 CHUNK = 64 * 1024  # bytes; a pipe's capacity on Linux: one read empties it
-POLL = 0.1  # seconds between looks at a command that is silent: it may have ended and left its pipes open
+LAST_READS = 3  # of CHUNK bytes, once the command has ended
+POLL = 0.002  # seconds between looks at a silent command where the kernel does not tell its end
 
 
 @dataclass(frozen=True)
@@ -138,33 +139,28 @@ def run_command(
     collectors: list[Collector] = []
     timed_out = False
     with selectors.DefaultSelector() as selector:
+        end = end_of(process)
+        if end >= 0:
+            selector.register(end, selectors.EVENT_READ, None)
         for pipe in (process.stdout, process.stderr):
             collector = Collector(workspace.output_cap, workspace.tmp)
             collectors.append(collector)
             if pipe is not None:
                 os.set_blocking(pipe.fileno(), False)
                 selector.register(pipe, selectors.EVENT_READ, collector)
-        ended = False
-        while selector.get_map():
+        while process.poll() is None:
             left = workspace.remaining()
-            if left == 0 and not ended:
+            if left == 0:
                 timed_out = True
+                kill_descendants(os.getpid())
                 break
-            ready = selector.select(0 if ended else min(left, POLL))
-            read_ready(selector, ready)
-            # A background process may hold the pipes open after the command itself has ended: then what is
-            # already in them is read, and no more waited for.
-            if ended and not ready:
-                break
-            ended = ended or (not ready and process.poll() is not None)
-        if not timed_out:
-            try:
-                process.wait(workspace.remaining())
-            except subprocess.TimeoutExpired:
-                timed_out = True
-        if timed_out:
-            kill_descendants(os.getpid())
-            read_ready(selector, selector.select(0))
+            read_ready(selector, left if end >= 0 else min(left, POLL))
+        # What the command wrote before it ended is in the pipes, at most their capacity. A background process may
+        # hold them open and write for ever: that is nobody's output.
+        for _ in range(LAST_READS):
+            read_ready(selector, 0)
+        if end >= 0:
+            os.close(end)
     process.wait()
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:
@@ -174,9 +170,19 @@ def run_command(
     return CommandResult(exit_code, collectors[0].finish(), collectors[1].finish(), timed_out)
 
 
-def read_ready(selector: selectors.BaseSelector, ready: list[tuple[selectors.SelectorKey, int]]) -> None:
-    """Read once from every pipe that is ready; forget those at their end."""
-    for key, _ in ready:
+def end_of(process: subprocess.Popen[bytes]) -> int:
+    """A file descriptor that is readable once the process has ended; -1 where Python (3.8) or the kernel has none."""
+    try:
+        return os.pidfd_open(process.pid)
+    except (AttributeError, OSError):
+        return -1
+
+
+def read_ready(selector: selectors.BaseSelector, wait: float) -> None:
+    """Read once from every pipe that is ready within `wait` seconds."""
+    for key, _ in selector.select(wait):
+        if key.data is None:
+            continue
         data = os.read(key.fd, CHUNK)
         if data:
             key.data.add(data)

@@ -46,7 +46,7 @@ CLOCK_TICK = 20_000_000
 class Seen(NamedTuple):
     """How a file of the baseline looked when it was written."""
 
-    status: tuple
+    status: tuple[int, ...]
     digest: bytes
     recent: bool
     """Written so shortly before the put ended that its status alone proves nothing."""
@@ -60,7 +60,7 @@ def status_of(path: str) -> os.stat_result | None:
         return None
 
 
-def key_of(status: os.stat_result) -> tuple:
+def key_of(status: os.stat_result) -> tuple[int, ...]:
     """The parts of a status that change whenever the file does."""
     return (status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_mode)
 
@@ -74,7 +74,7 @@ def kind_of(status: os.stat_result) -> str | None:
     return None
 
 
-def digest_of(mode: int, data: hashlib._Hash) -> bytes:
+def digest_of(mode: int, data: hashlib.blake2b) -> bytes:
     """Content and executable bit in one value."""
     data.update(b"x" if mode & 0o100 else b"-")
     return data.digest()

@@ -78,7 +78,7 @@ def send(pids: Iterable[int], number: int) -> None:
 
 def reap() -> list[int]:
     """Collect every child that has ended, without waiting."""
-    ended = []
+    ended: list[int] = []
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)

@@ -1,8 +1,9 @@
 """The tool server: the sandbox's main process, one thread, one stream.
 
 Reads CALL frames, runs each call, writes one REPLY for each (see `frames`). Inline tools run here; every other call
-is forked into a session of its own. Nothing that a call started is alive when its reply is sent, whether it ended,
-passed its deadline or was cancelled. At the end of the stream everything is killed and the server ends.
+runs in a worker, a forked process in a session of its own. Nothing that a call started is alive when its reply is
+sent, whether it ended, passed its deadline or was cancelled. At the end of the stream everything is killed and the
+server ends.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import gc
 import os
 import selectors
 import signal
+import socket
 import sys
 import time
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from agent_runtime.tools import processes
@@ -32,26 +35,28 @@ from agent_runtime.tools.frames import (
 )
 from agent_runtime.tools.invoke import invoke, reply_body
 from agent_runtime.tools.registry import TOOLS
-from agent_runtime.tools.run_tests import start_warm_server, warm_server_pids
+from agent_runtime.tools.run_tests import start_warm_server
 from agent_runtime.tools.workspace import Outcome, Workspace, failure
 
 GRACE = 0.5  # seconds after the deadline in which a tool may still tell what it has; then it is killed
 READ = 256 * 1024  # bytes asked of the stream at once
+IDLE_WORKERS = 2  # kept for the next calls: a fork costs 1 to 3 ms, waking one that waits 0.1 ms
 HIGH_WATER = 4 * 1024 * 1024  # bytes waiting to be sent above which no call's output is read
 
 
-class Call:
-    """A call that runs in a process of its own."""
+class Worker:
+    """A process that runs calls, one after the other, in a session of its own."""
 
-    def __init__(self, call_id: int, pid: int, pipe: int, kill_at: float) -> None:
-        self.id = call_id
+    def __init__(self, pid: int, stream: socket.socket) -> None:
         self.pid = pid
-        self.pipe = pipe
-        self.kill_at = kill_at
+        self.stream = stream
         self.reader = FrameReader()
-        self.reply: bytes | None = None
+        self.call_id = 0
+        """The call that it runs; 0 where it is idle."""
+        self.kill_at = 0.0
         self.killed_for: str | None = None
-        self.status: int | None = None
+        self.keep = True
+        """Whether it may take another call after this one."""
 
 
 class Server:
@@ -64,7 +69,10 @@ class Server:
         self.workspace = workspace
         self.files = Files(workspace.root)
         self.puts: dict[int, PutInProgress] = {}
-        self.calls: dict[int, Call] = {}
+        self.workers: dict[int, Worker] = {}
+        """By process id."""
+        self.leaving: set[int] = set()
+        """Process ids of workers that were told to end and have not been collected yet."""
         self.waiting = bytearray()
         self.writes_registered = False
         self.selector = selectors.DefaultSelector()
@@ -86,9 +94,10 @@ class Server:
         self.selector.register(woken, selectors.EVENT_READ, None)
         reader = FrameReader()
         self.send(frame(HELLO, {"protocol": PROTOCOL, "python": sys.version.split()[0], "root": self.workspace.root}))
+        self.fork_worker()
         try:
             while True:
-                for key, events in self.selector.select(self.until_next_kill()):
+                for key, _ in self.selector.select(self.until_next_kill()):
                     if key.fd == self.incoming:
                         data = os.read(self.incoming, READ)
                         if not data:
@@ -100,8 +109,8 @@ class Server:
                         self.collect()
                     elif key.fd == self.outgoing:
                         self.flush()
-                    elif key.data is not None and events:
-                        self.read_call(key.data)
+                    elif key.data.pid in self.workers:
+                        self.read_worker(key.data)
                 self.kill_overdue()
         finally:
             processes.kill_descendants(os.getpid())
@@ -116,9 +125,10 @@ class Server:
             self.start(message(body))
         elif kind == CANCEL:
             call_id = message(body)["id"]
-            if call_id in self.calls:
-                self.kill(self.calls[call_id], "cancelled")
-            elif call_id in self.puts:
+            for worker in self.busy():
+                if worker.call_id == call_id:
+                    self.kill(worker, "cancelled")
+            if call_id in self.puts:
                 self.puts.pop(call_id).abandon()
                 self.send_outcome(call_id, failure("cancelled", "the call was cancelled"))
         else:
@@ -141,42 +151,47 @@ class Server:
             known = ", ".join(sorted(TOOLS))
             self.send_outcome(call_id, failure("unknown_tool", f"there is no tool {name!r}; there are {known}"))
             return
-        workspace = Workspace(
-            root=self.workspace.root,
-            tmp=self.workspace.tmp,
-            python=self.workspace.python,
-            package=self.workspace.package,
-            deadline=deadline,
-            output_cap=self.workspace.output_cap,
-        )
         if entry is not None and entry.inline:
             started = time.time_ns()
-            outcome = invoke(entry.function, workspace, arguments)
+            outcome = invoke(entry.function, self.workspace_until(deadline), arguments)
             self.send(
                 reply_body(call_id, outcome, [("queue", received, started), ("process", started, time.time_ns())])
             )
             return
-        receiving, sending = os.pipe()
+        # What files look like is known to a process that was forked after the last put alone.
+        worker = (
+            None if name in FILE_CALLS else next((idle for idle in self.workers.values() if not idle.call_id), None)
+        )
         try:
-            pid = os.fork()
+            worker = worker or self.fork_worker()
         except OSError as error:
-            os.close(receiving)
-            os.close(sending)
             self.send_outcome(call_id, failure("no_processes", f"no process can be started here: {error.strerror}"))
             return
-        if pid == 0:
-            os.close(receiving)
-            self.run_in_child(call_id, name, workspace, arguments, sending, received)
-        os.close(sending)
-        os.set_blocking(receiving, False)
-        call = Call(call_id, pid, receiving, deadline + GRACE)
-        self.calls[call_id] = call
-        self.selector.register(receiving, selectors.EVENT_READ, call)
+        worker.call_id = call_id
+        worker.kill_at = deadline + GRACE
+        worker.keep = name not in FILE_CALLS
+        worker.stream.sendall(frame(CALL, {**request, "received": received, "deadline": deadline}))
 
-    def run_in_child(
-        self, call_id: int, name: str, workspace: Workspace, arguments: dict[str, Any], sending: int, received: int
-    ) -> NoReturn:
-        """The whole life of a call's process: run the tool, kill what it left, tell the outcome."""
+    def fork_worker(self) -> Worker:
+        """Start a process for calls. Raises `OSError` where the sandbox's limits forbid it."""
+        ours, theirs = socket.socketpair()
+        try:
+            pid = os.fork()
+        except OSError:
+            ours.close()
+            theirs.close()
+            raise
+        if pid == 0:
+            ours.close()
+            self.work(theirs)
+        theirs.close()
+        worker = Worker(pid, ours)
+        self.workers[pid] = worker
+        self.selector.register(ours, selectors.EVENT_READ, worker)
+        return worker
+
+    def work(self, stream: socket.socket) -> NoReturn:
+        """The whole life of a worker: take a call, run it, kill what it left, tell the outcome."""
         code = 70
         try:
             signal.set_wakeup_fd(-1)
@@ -184,23 +199,43 @@ class Server:
             signal.signal(signal.SIGTERM, die_with_descendants)
             os.close(self.incoming)
             os.close(self.outgoing)
+            for other in self.workers.values():
+                other.stream.close()
             os.setsid()
             processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
             processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGTERM)
-            started = time.time_ns()
-            if name in FILE_CALLS:
-                outcome = self.files.read_call(name, arguments, call_id, sending)
-            else:
-                outcome = invoke(TOOLS[name].function, workspace, arguments)
-            ended = time.time_ns()
-            all_dead = processes.kill_descendants(os.getpid())
-            if not all_dead:
-                outcome.data["left_alive"] = len(processes.children(os.getpid()))
-            phases = [("queue", received, started), ("process", started, ended), ("cleanup", ended, time.time_ns())]
-            write_all(sending, reply_body(call_id, outcome, phases))
+            reader = FrameReader()
+            while True:
+                data = stream.recv(READ)
+                if not data:
+                    break
+                for _, body in reader.feed(data):
+                    self.work_on(message(body), stream)
             code = 0
         finally:
             os._exit(code)
+
+    def work_on(self, request: dict[str, Any], stream: socket.socket) -> None:
+        """Run one call in this worker."""
+        started = time.time_ns()
+        call_id, name, arguments = request["id"], request["tool"], request["arguments"]
+        if name in FILE_CALLS:
+            outcome = self.files.read_call(name, arguments, call_id, stream.fileno())
+        else:
+            outcome = invoke(TOOLS[name].function, self.workspace_until(request["deadline"]), arguments)
+        ended = time.time_ns()
+        if not processes.kill_descendants(os.getpid()):
+            outcome.data["left_alive"] = len(processes.children(os.getpid()))
+        phases = [
+            ("queue", request["received"], started),
+            ("process", started, ended),
+            ("cleanup", ended, time.time_ns()),
+        ]
+        stream.sendall(reply_body(call_id, outcome, phases))
+
+    def workspace_until(self, deadline: float) -> Workspace:
+        """The workspace as one call sees it."""
+        return replace(self.workspace, deadline=deadline)
 
     def continue_put(self, call_id: int, data: bytes) -> None:
         """Write the next bytes of a put; reply when its last file is whole."""
@@ -214,98 +249,99 @@ class Server:
 
     # Ending calls
 
-    def read_call(self, call: Call) -> None:
-        """Take what a call's process wrote; pass its data on, keep its reply until it is gone."""
-        while True:
-            try:
-                data = os.read(call.pipe, READ)
-            except BlockingIOError:
-                return
-            except OSError:
-                data = b""
-            if not data:
-                self.close_pipe(call)
-                return
-            for kind, body in call.reader.feed(data):
-                if kind == REPLY:
-                    call.reply = body
-                else:
-                    self.send_raw(kind, body)
-            if len(self.waiting) > HIGH_WATER:
-                self.selector.unregister(call.pipe)
-                return
-
-    def close_pipe(self, call: Call) -> None:
-        """The call's process has said everything."""
-        if call.pipe >= 0:
-            if call.pipe in self.selector.get_map():
-                self.selector.unregister(call.pipe)
-            os.close(call.pipe)
-            call.pipe = -1
-        self.finish_if_over(call)
-
-    def collect(self) -> None:
-        """Take note of every child that ended."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            for call in list(self.calls.values()):
-                if call.pid == pid:
-                    call.status = status
-                    self.finish_if_over(call)
-
-    def finish_if_over(self, call: Call) -> None:
-        """Reply once the process is gone and its pipe is empty."""
-        if call.status is None or call.pipe >= 0:
+    def read_worker(self, worker: Worker) -> None:
+        """Take what a worker says: pass data on, and the reply; a worker that says no more is gone."""
+        try:
+            data = worker.stream.recv(READ, socket.MSG_DONTWAIT)
+        except BlockingIOError:
             return
-        del self.calls[call.id]
-        if call.status != 0 or call.reply is None:
-            # It died before it could kill what it had started; all of that is now this process's child.
-            self.kill_strays()
-        if call.killed_for == "cancelled":
-            self.send_outcome(call.id, failure("cancelled", "the call was cancelled"))
-        elif call.reply is not None:
-            self.send_raw(REPLY, call.reply)
-        elif call.killed_for == "deadline":
+        except OSError:
+            data = b""
+        if not data:
+            self.bury(worker)
+            return
+        for kind, body in worker.reader.feed(data):
+            self.send_raw(kind, body)
+            if kind == REPLY:
+                worker.call_id = 0
+        if worker.call_id == 0 and not (worker.keep and self.idle() <= IDLE_WORKERS):
+            self.dismiss(worker)
+        elif len(self.waiting) > HIGH_WATER:
+            self.selector.unregister(worker.stream)
+
+    def idle(self) -> int:
+        """How many workers have nothing to do."""
+        return sum(1 for worker in self.workers.values() if not worker.call_id)
+
+    def dismiss(self, worker: Worker) -> None:
+        """Let a worker end; `collect` takes note of it."""
+        del self.workers[worker.pid]
+        if worker.stream in self.selector.get_map():
+            self.selector.unregister(worker.stream)
+        worker.stream.close()
+        self.leaving.add(worker.pid)
+
+    def bury(self, worker: Worker) -> None:
+        """A worker died in the middle of a call: kill what it could not kill any more, and reply in its place."""
+        call_id = worker.call_id
+        self.dismiss(worker)
+        status = self.collect(worker.pid)
+        self.kill_strays()
+        if worker.killed_for == "cancelled":
+            outcome = failure("cancelled", "the call was cancelled")
+        elif worker.killed_for == "deadline":
             outcome = failure("timed_out", "the call passed its deadline and was killed")
             outcome.timed_out = True
-            self.send_outcome(call.id, outcome)
         else:
-            self.send_outcome(call.id, failure("killed", f"the tool's process died: {describe(call.status)}"))
+            outcome = failure("killed", f"the tool's process died: {describe(status)}")
+        if call_id:
+            self.send_outcome(call_id, outcome)
+
+    def collect(self, awaited: int = 0) -> int:
+        """Take note of every child that ended; wait for `awaited` and tell its wait status."""
+        found = 0
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG if not awaited else 0)
+            except ChildProcessError:
+                return found
+            if pid == 0:
+                return found
+            self.leaving.discard(pid)
+            if pid == awaited:
+                awaited, found = 0, status
 
     def kill_strays(self) -> None:
-        """Kill every child that is no call's process and not the one that has pytest loaded."""
+        """Kill every child that is no worker: what a worker that died had started is now this process's child."""
         limit = time.monotonic() + processes.KILL_LIMIT
         while time.monotonic() < limit:
-            roots = {call.pid for call in self.calls.values()} | warm_server_pids()
-            strays = [pid for pid in processes.children(os.getpid()) if pid not in roots]
+            ours = {*self.workers, *self.leaving}
+            strays = [pid for pid in processes.children(os.getpid()) if pid not in ours]
             if not strays:
                 return
             processes.kill_tree(strays)
             self.collect()
             time.sleep(0.0005)
 
-    def kill(self, call: Call, reason: str) -> None:
-        """Kill a call's process and everything below it."""
-        if call.killed_for is None and call.status is None:
-            call.killed_for = reason
-            processes.kill_tree([call.pid])
+    def kill(self, worker: Worker, reason: str) -> None:
+        """Kill a worker and everything below it; `read_worker` then sees its stream end."""
+        if worker.killed_for is None:
+            worker.killed_for = reason
+            processes.kill_tree([worker.pid])
+
+    def busy(self) -> list[Worker]:
+        """The workers whose call runs and is not being killed."""
+        return [worker for worker in self.workers.values() if worker.call_id and worker.killed_for is None]
 
     def kill_overdue(self) -> None:
         """Kill the calls that did not end by their deadline."""
-        if self.calls:
-            now = time.monotonic()
-            for call in list(self.calls.values()):
-                if call.kill_at <= now:
-                    self.kill(call, "deadline")
+        for worker in self.busy():
+            if worker.kill_at <= time.monotonic():
+                self.kill(worker, "deadline")
 
     def until_next_kill(self) -> float | None:
         """Seconds until a call is overdue; None where none runs."""
-        due = [call.kill_at for call in self.calls.values() if call.killed_for is None]
+        due = [worker.kill_at for worker in self.busy()]
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     # Sending
@@ -341,9 +377,9 @@ class Server:
         if not self.waiting:
             self.selector.unregister(self.outgoing)
         if len(self.waiting) <= HIGH_WATER // 2:
-            for call in self.calls.values():
-                if call.pipe >= 0 and call.pipe not in self.selector.get_map():
-                    self.selector.register(call.pipe, selectors.EVENT_READ, call)
+            for worker in self.workers.values():
+                if worker.stream not in self.selector.get_map():
+                    self.selector.register(worker.stream, selectors.EVENT_READ, worker)
 
 
 def die_with_descendants(number: int, stack: Any) -> NoReturn:
@@ -359,13 +395,6 @@ def describe(status: int) -> str:
         hint = ", perhaps because the sandbox was out of memory" if number == signal.SIGKILL else ""
         return f"signal {number}{hint}"
     return f"exit code {os.WEXITSTATUS(status)}"
-
-
-def write_all(fd: int, data: bytes) -> None:
-    """Write to a blocking file descriptor until nothing is left."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
 
 
 def main(argv: list[str]) -> None:
