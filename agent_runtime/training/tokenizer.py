@@ -1,0 +1,77 @@
+"""Train the byte-level BPE tokenizer of the small checkpoint.
+
+Pre-tokenization cuts at lexeme boundaries, so no token spans two Python lexemes; only one space may
+stand in front of what follows it, and a newline swallows the indentation behind it. Digits are single.
+All 256 bytes are tokens, so every text can be written. Special tokens carry Gemma 4's names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from agent_runtime.training.lexer import OPERATORS
+
+#: In this order from id 0; the names of the turn and tool tokens are those of Gemma 4.
+SPECIAL_TOKENS = (
+    "<pad>",
+    "<eos>",
+    "<bos>",
+    "<unk>",
+    "<|turn>",
+    "<turn|>",
+    "<|tool>",
+    "<tool|>",
+    "<|tool_call>",
+    "<tool_call|>",
+    "<|tool_response>",
+    "<tool_response|>",
+    '<|"|>',
+    "<|think|>",
+    "<|channel>",
+    "<channel|>",
+    "<hole>",
+)
+PATTERN = rf"\n *| ?[^\W\d]+| ?\d| ?(?:{OPERATORS}|[^\w\s])| +|\s|."
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int = 4096) -> Tokenizer:
+    """A byte-level BPE tokenizer of ``vocab_size`` tokens, special tokens included."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PATTERN), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
+    """Write ``tokenizer.json`` and the ``tokenizer_config.json`` that transformers reads beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": "<bos>",
+        "eos_token": "<eos>",
+        "pad_token": "<pad>",
+        "unk_token": "<unk>",
+        "additional_special_tokens": [
+            name for name in SPECIAL_TOKENS if name not in ("<bos>", "<eos>", "<pad>", "<unk>")
+        ],
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": 4096,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
