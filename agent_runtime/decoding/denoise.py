@@ -1,0 +1,175 @@
+"""The denoising loop: from a canvas of noise to a member of a grammar, in as few passes as it takes.
+
+Each step shows the canvas to the model once, makes the exact constrained distribution of what comes back,
+believes the slots that are certain, and puts noise into the others. Nothing but forced slots is ever fixed:
+a slot that was believed is judged again in the next step.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import weakref
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from agent_runtime.decoding.canvas import ForcedSlots, bucket, forced_slots, next_bucket
+from agent_runtime.decoding.decoder import Decoded, Timed, now_ns
+from agent_runtime.decoding.sampler import SamplerConfig, accept, noise
+from agent_runtime.errors import DecodingError
+
+if TYPE_CHECKING:
+    from agent_runtime.decoding.grammar import Grammar, Marginals
+    from agent_runtime.decoding.tokenizer import Tokenizer
+
+
+class CanvasModel(Protocol):
+    """What the loop needs of a network."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where canvases are wanted."""
+
+    def logits(self, canvas: Tensor, expected: Tensor | None) -> Tensor:
+        """[L] int64, and what the last step expected, to logits [L, vocab] float32."""
+
+    def expect(self, marginals: Marginals) -> Tensor | None:
+        """What the next step is told of this one; None for a model that does not listen."""
+
+
+@dataclass
+class Progress:
+    """What a decode has used up so far, over all canvas lengths, and until when it may go on."""
+
+    generator: torch.Generator
+    deadline: float | None
+    max_steps: int
+    steps: int = 0
+    phases: list[Timed] = field(default_factory=list)
+
+    def exhausted(self) -> str:
+        """`max_steps`, or `deadline` when a step as long as the last one would end after it, or nothing."""
+        if self.steps >= self.max_steps:
+            return "max_steps"
+        if self.deadline is not None and time.monotonic() + self.phases[-1].ms / 1e3 > self.deadline:
+            return "deadline"
+        return ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How denoising on one canvas ended: the best member [L], logits [L, vocab], entropies [L], and why."""
+
+    draft: Tensor
+    logits: Tensor | None
+    entropies: Tensor
+    forced: ForcedSlots
+    stopped: str
+
+
+class Denoiser:
+    """The loop for one model and vocabulary; it remembers the forced slots of the grammars it has met."""
+
+    def __init__(self, model: CanvasModel, tokenizer: Tokenizer, settings: SamplerConfig, temperature: float) -> None:
+        """`temperature` 0 emits the most probable member, more an exact draw at that temperature."""
+        self._model, self._settings, self._temperature = model, settings, temperature
+        self._vocab_size = tokenizer.vocab_size
+        self._eos, self._pad = tokenizer.special("<eos>"), tokenizer.special("<pad>")
+        # A vocabulary with a hole token was trained with it as its noise; others know uniform noise.
+        self._hole = tokenizer.specials.get("<hole>")
+        self._forced: weakref.WeakKeyDictionary[Grammar, dict[int, ForcedSlots]] = weakref.WeakKeyDictionary()
+
+    @torch.inference_mode()
+    def __call__(self, grammar: Grammar, seed: int, deadline: float | None) -> Decoded:
+        """Decode one member of `grammar`; errors and `deadline` as in `Decoder.decode`."""
+        generator = torch.Generator(self._model.device).manual_seed(seed)
+        progress = Progress(generator, deadline, self._settings.max_steps)
+        length: int | None = bucket(grammar)
+        while length is not None:
+            outcome = self._on_canvas(grammar, length, progress)
+            length = next_bucket(length) if outcome.stopped == "full" else None
+        draft = outcome.draft
+        if self._temperature > 0 and outcome.logits is not None:
+            draft = grammar.sample(outcome.logits / self._temperature, generator)
+        return self._decoded(grammar, draft, outcome, progress)
+
+    def _on_canvas(self, grammar: Grammar, length: int, progress: Progress) -> Outcome:
+        """Denoise on a canvas of `length`, until a reason to stop; `full` asks for a longer one."""
+        begun = now_ns()
+        settings, last = self._settings, next_bucket(length) is None
+        forced = self._forced_slots(grammar, length)
+        draft = torch.full_like(forced.tokens, -1)
+        if forced.free == 0:
+            progress.phases.append(Timed("denoise", begun, now_ns(), {"step": 0, "canvas_length": length}))
+            return Outcome(forced.tokens, None, torch.zeros(length), forced, "forced")
+        tokens, expected = torch.where(forced.mask, forced.tokens, self._noise(length, progress.generator)), None
+        while True:
+            logits = self._model.logits(tokens, expected)[:, : self._vocab_size]
+            if not math.isfinite(logits.sum().item()):
+                raise DecodingError("the network's output is not finite: use another checkpoint or dtype float32")
+            forwarded = now_ns()
+            scaled = logits / settings.temperature(progress.steps)
+            marginals, previous, draft = grammar.marginals(scaled), draft, grammar.viterbi(scaled)
+            constrained = now_ns()
+            progress.steps += 1
+            matters = (draft != self._eos) & (draft != self._pad)  # behind the end nothing is left to decide
+            doubt = (marginals.entropies * matters).sum()
+            settled = (draft == previous).all() & (doubt < settings.confidence * matters.sum())
+            certain, stable, full = torch.stack((doubt <= settings.entropy_bound, settled, matters.all())).tolist()
+            quota = math.ceil(forced.free * progress.steps / settings.max_steps)
+            believed = accept(marginals.entropies, ~forced.mask, settings.entropy_bound, quota)
+            tokens = torch.where(believed, draft, self._noise(length, progress.generator))
+            expected = self._model.expect(marginals)
+            ended = now_ns()
+            attributes = {
+                "step": progress.steps,
+                "canvas_length": length,
+                "forward_ms": (forwarded - begun) / 1e6,
+                "constraint_ms": (constrained - forwarded) / 1e6,
+                "sampler_ms": (ended - constrained) / 1e6,
+            }
+            progress.phases.append(Timed("denoise", begun, ended, attributes))
+            begun = ended
+            stopped = progress.exhausted()
+            if full and not last:  # the call may have been cut short by the canvas's end
+                stopped = stopped or "full"
+            elif certain or stable:
+                stopped = "certain" if certain else "stable"
+            if stopped:
+                return Outcome(draft, logits, marginals.entropies, forced, stopped)
+
+    def _decoded(self, grammar: Grammar, draft: Tensor, outcome: Outcome, progress: Progress) -> Decoded:
+        """Cut the end token and padding off, and sum up."""
+        matters = (draft != self._eos) & (draft != self._pad)
+        tokens = tuple(draft[matters].tolist())
+        logprob = 0.0
+        if outcome.logits is not None:
+            chosen = outcome.logits.log_softmax(-1).gather(1, draft[:, None])[:, 0]
+            logprob = float(chosen[matters].sum())
+        count = max(1, len(tokens))
+        return Decoded(
+            value=grammar.parse(tokens),
+            tokens=tokens,
+            steps=progress.steps,
+            forward_passes=progress.steps,
+            logprob=logprob,
+            entropy=float(outcome.entropies[matters].sum()) / count,
+            canvas_length=len(draft),
+            forced_share=int((outcome.forced.mask & matters).sum()) / count,
+            stopped=outcome.stopped,
+            phases=tuple(progress.phases),
+        )
+
+    def _forced_slots(self, grammar: Grammar, length: int) -> ForcedSlots:
+        known = self._forced.setdefault(grammar, {})
+        if length not in known:
+            known[length] = forced_slots(grammar, length, self._vocab_size, self._model.device)
+        return known[length]
+
+    def _noise(self, length: int, generator: torch.Generator) -> Tensor:
+        if self._hole is not None:
+            return torch.full((length,), self._hole, device=generator.device)
+        return noise(length, self._vocab_size, generator)
