@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from agent_runtime.decoding.canvas import ForcedSlots, bucket, forced_slots, next_bucket
+from agent_runtime.decoding.canvas import bucket, next_bucket
 from agent_runtime.decoding.decoder import Decoded, Timed, now_ns
 from agent_runtime.decoding.sampler import SamplerConfig, accept, noise
 from agent_runtime.errors import DecodingError
@@ -29,12 +29,8 @@ if TYPE_CHECKING:
 class CanvasModel(Protocol):
     """What the loop needs of a network."""
 
-    @property
-    def device(self) -> torch.device:
-        """Where canvases are wanted."""
-
     def logits(self, canvas: Tensor, expected: Tensor | None) -> Tensor:
-        """[L] int64, and what the last step expected, to logits [L, vocab] float32."""
+        """[L] int64 on the host, and what the last step expected, to logits [L, vocab] float32, anywhere."""
 
     def expect(self, marginals: Marginals) -> Tensor | None:
         """What the next step is told of this one; None for a model that does not listen."""
@@ -61,17 +57,25 @@ class Progress:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How denoising on one canvas ended: the best member [L], logits [L, vocab], entropies [L], and why."""
+    """How denoising on one canvas ended; tensors on the host."""
 
     draft: Tensor
+    """The most probable member [L]."""
     logits: Tensor | None
-    entropies: Tensor
-    forced: ForcedSlots
+    """[L, vocab] float32; None when there was nothing to ask the model."""
+    entropy: Tensor
+    """Constrained entropies [L], nats."""
+    pinned: Tensor
+    """Bool [L]: slots that the grammar alone decides."""
     stopped: str
 
 
 class Denoiser:
-    """The loop for one model and vocabulary; it remembers the forced slots of the grammars it has met."""
+    """The loop for one model and vocabulary.
+
+    The grammar works on the host, so the loop does too: a step sends one canvas to the device and waits once,
+    for the logits.
+    """
 
     def __init__(self, model: CanvasModel, tokenizer: Tokenizer, settings: SamplerConfig, temperature: float) -> None:
         """`temperature` 0 emits the most probable member, more an exact draw at that temperature."""
@@ -80,12 +84,12 @@ class Denoiser:
         self._eos, self._pad = tokenizer.special("<eos>"), tokenizer.special("<pad>")
         # A vocabulary with a hole token was trained with it as its noise; others know uniform noise.
         self._hole = tokenizer.specials.get("<hole>")
-        self._forced: weakref.WeakKeyDictionary[Grammar, dict[int, ForcedSlots]] = weakref.WeakKeyDictionary()
+        self._pinned: weakref.WeakKeyDictionary[Grammar, dict[int, Tensor]] = weakref.WeakKeyDictionary()
 
     @torch.inference_mode()
     def __call__(self, grammar: Grammar, seed: int, deadline: float | None) -> Decoded:
         """Decode one member of `grammar`; errors and `deadline` as in `Decoder.decode`."""
-        generator = torch.Generator(self._model.device).manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
         progress = Progress(generator, deadline, self._settings.max_steps)
         length: int | None = bucket(grammar)
         while length is not None:
@@ -100,14 +104,16 @@ class Denoiser:
         """Denoise on a canvas of `length`, until a reason to stop; `full` asks for a longer one."""
         begun = now_ns()
         settings, last = self._settings, next_bucket(length) is None
-        forced = self._forced_slots(grammar, length)
-        draft = torch.full_like(forced.tokens, -1)
-        if forced.free == 0:
+        pinned = self._pinned_slots(grammar, length)
+        free = pinned < 0
+        slots = int(free.sum())
+        if slots == 0:
             progress.phases.append(Timed("denoise", begun, now_ns(), {"step": 0, "canvas_length": length}))
-            return Outcome(forced.tokens, None, torch.zeros(length), forced, "forced")
-        tokens, expected = torch.where(forced.mask, forced.tokens, self._noise(length, progress.generator)), None
+            return Outcome(pinned, None, torch.zeros(length), ~free, "forced")
+        draft = torch.full_like(pinned, -1)
+        tokens, expected = torch.where(free, self._noise(length, progress.generator), pinned), None
         while True:
-            logits = self._model.logits(tokens, expected)[:, : self._vocab_size]
+            logits = self._model.logits(tokens, expected)[:, : self._vocab_size].to("cpu")
             if not math.isfinite(logits.sum().item()):
                 raise DecodingError("the network's output is not finite: use another checkpoint or dtype float32")
             forwarded = now_ns()
@@ -116,11 +122,11 @@ class Denoiser:
             constrained = now_ns()
             progress.steps += 1
             matters = (draft != self._eos) & (draft != self._pad)  # behind the end nothing is left to decide
-            doubt = (marginals.entropies * matters).sum()
+            doubt = (marginals.entropy * matters).sum()
             settled = (draft == previous).all() & (doubt < settings.confidence * matters.sum())
             certain, stable, full = torch.stack((doubt <= settings.entropy_bound, settled, matters.all())).tolist()
-            quota = math.ceil(forced.free * progress.steps / settings.max_steps)
-            believed = accept(marginals.entropies, ~forced.mask, settings.entropy_bound, quota)
+            quota = math.ceil(slots * progress.steps / settings.max_steps)
+            believed = accept(marginals.entropy, free, settings.entropy_bound, quota)
             tokens = torch.where(believed, draft, self._noise(length, progress.generator))
             expected = self._model.expect(marginals)
             ended = now_ns()
@@ -139,7 +145,7 @@ class Denoiser:
             elif certain or stable:
                 stopped = "certain" if certain else "stable"
             if stopped:
-                return Outcome(draft, logits, marginals.entropies, forced, stopped)
+                return Outcome(draft, logits, marginals.entropy, ~free, stopped)
 
     def _decoded(self, grammar: Grammar, draft: Tensor, outcome: Outcome, progress: Progress) -> Decoded:
         """Cut the end token and padding off, and sum up."""
@@ -156,20 +162,21 @@ class Denoiser:
             steps=progress.steps,
             forward_passes=progress.steps,
             logprob=logprob,
-            entropy=float(outcome.entropies[matters].sum()) / count,
+            entropy=float(outcome.entropy[matters].sum()) / count,
             canvas_length=len(draft),
-            forced_share=int((outcome.forced.mask & matters).sum()) / count,
+            forced_share=int((outcome.pinned & matters).sum()) / count,
             stopped=outcome.stopped,
             phases=tuple(progress.phases),
         )
 
-    def _forced_slots(self, grammar: Grammar, length: int) -> ForcedSlots:
-        known = self._forced.setdefault(grammar, {})
+    def _pinned_slots(self, grammar: Grammar, length: int) -> Tensor:
+        """[L] int64: the only possible token of a slot, or -1; computed once for a grammar and a length."""
+        known = self._pinned.setdefault(grammar, {})
         if length not in known:
-            known[length] = forced_slots(grammar, length, self._vocab_size, self._model.device)
+            known[length] = grammar.pinned(length)
         return known[length]
 
     def _noise(self, length: int, generator: torch.Generator) -> Tensor:
         if self._hole is not None:
-            return torch.full((length,), self._hole, device=generator.device)
+            return torch.full((length,), self._hole)
         return noise(length, self._vocab_size, generator)

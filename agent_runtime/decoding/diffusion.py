@@ -34,20 +34,16 @@ class CanvasBehind:
     network: Network
     cache: Cache
 
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.network.device
-
     def logits(self, canvas: Tensor, expected: Tensor | None) -> Tensor:
         """One decoder pass: [L] int64 to [L, vocab] float32."""
-        return self.network.denoise(canvas[None], self.cache, expected)[0]
+        return self.network.denoise(canvas[None].to(self.network.device), self.cache, expected)[0]
 
     def expect(self, marginals: Marginals) -> Tensor | None:
-        """Expected embeddings [L, hidden] under the constrained distribution, for self-conditioning."""
+        """Expected embeddings [1, L, hidden] under the constrained distribution, for self-conditioning."""
         if self.network.conditioning is None:
             return None
-        return self.network.expected_embedding(marginals.probabilities)
+        probabilities = marginals.token_logp().exp_().to(self.network.device)
+        return self.network.expected_embedding(probabilities)[None]
 
 
 @dataclass(eq=False)

@@ -68,5 +68,5 @@ def accept(entropies: Tensor, free: Tensor, bound: float, at_least: int = 1) -> 
 
 
 def noise(length: int, vocab_size: int, generator: torch.Generator) -> Tensor:
-    """Uniform random tokens [length] int64 on the generator's device: the model's fully noised canvas."""
-    return torch.randint(vocab_size, (length,), generator=generator, device=generator.device)
+    """Uniform random tokens [length] int64: the model's fully noised canvas."""
+    return torch.randint(vocab_size, (length,), generator=generator)

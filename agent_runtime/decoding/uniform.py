@@ -25,7 +25,6 @@ class RandomLogits:
     """Standard normal logits for any canvas."""
 
     def __init__(self, vocab_size: int) -> None:
-        self.device = torch.device("cpu")
         self.generator = torch.Generator()
         self._vocab_size = vocab_size
 
