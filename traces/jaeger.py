@@ -60,7 +60,7 @@ def to_jaeger(trace: RecordedTrace) -> dict[str, Any]:
                 # Ends are rounded like starts, so that a child never reaches past its parent.
                 "duration": max(span.end_ns // 1000 - start_us, 0),
                 "tags": tags,
-                "logs": [],
+                "logs": [_log(*event) for event in span.events],
                 "processID": _PROCESS,
                 "warnings": None,
             }
@@ -68,6 +68,11 @@ def to_jaeger(trace: RecordedTrace) -> dict[str, Any]:
     process = {"serviceName": service, "tags": [_tag(key, value) for key, value in resource.items()]}
     trace_data = {"traceID": trace_id, "spans": spans, "processes": {_PROCESS: process}, "warnings": None}
     return {"data": [trace_data]}
+
+
+def _log(time_ns: int, name: str, attributes: dict[str, Any]) -> dict[str, Any]:
+    fields = [_tag("event", name), *(_tag(key, value) for key, value in attributes.items())]
+    return {"timestamp": time_ns // 1000, "fields": fields}
 
 
 def _tag(key: str, value: Any) -> dict[str, Any]:

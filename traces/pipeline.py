@@ -1,91 +1,85 @@
 """Where a run's spans go: the files of its folder always, a collector when one is configured, and the
 processors of the process's own TracerProvider when there is one.
 
-The run has a private TracerProvider, so it neither replaces the user's nor is sampled away by it. When the
-user has set one up, spans are handed to its processors too and are not sent by us: sending is then the user's
-own set-up, and doing both would deliver every span twice.
+A run neither replaces the user's TracerProvider nor is sampled away by it. When the user has set one up,
+spans are handed to its processors too and are not sent by us: sending is then the user's own set-up, and
+doing both would deliver every span twice.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, SynchronousMultiSpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from agent_runtime.errors import TraceError
 
-from .clock import now_ns
-from .conventions import SCHEMA_URL, SCOPE, AttributeValue
+from .conventions import SCHEMA_URL, SCOPE
 from .jaeger import rebuild
 from .otlp_json import Encoder
 from .recording import FileRecorder
 from .sending import OtlpSender, endpoint
+from .spans import LiveSpan
 
-if TYPE_CHECKING:
-    from opentelemetry.context import Context
+_SAMPLED = trace.TraceFlags(trace.TraceFlags.SAMPLED)
 
 
 class Pipeline:
-    """The SDK set up for one run."""
+    """The spans of one run, their root first, and the processors that get them."""
 
-    def __init__(self, run_dir: Path, tell: Callable[[str], None]) -> None:
-        """Raises TraceError when the files cannot be made."""
+    def __init__(
+        self, run_dir: Path, root_name: str, root_attributes: dict[str, Any], tell: Callable[[str], None]
+    ) -> None:
+        """Opens the root span, a child of the caller's own current span where there is one.
+
+        Raises TraceError when the files cannot be made.
+        """
         self._run_dir = run_dir
         self._tell = tell
-        # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, which Resource.create reads, win over the default
-        # name.
-        self._resource = Resource({"service.name": "agent_runtime"}).merge(_configured_resource())
-        self._processor = SynchronousMultiSpanProcessor()  # type: ignore[no-untyped-call]
-        provider = TracerProvider(
-            sampler=ALWAYS_ON,
-            resource=self._resource,
-            shutdown_on_exit=False,
-            active_span_processor=self._processor,
-        )
-        self._ids = provider.id_generator
-        self._tracer = provider.get_tracer(SCOPE, schema_url=SCHEMA_URL)
+        self._ids = RandomIdGenerator()
+        self._resource = _resource()
         self._scope = InstrumentationScope(SCOPE, schema_url=SCHEMA_URL)
-        self._recorder = FileRecorder(run_dir, Encoder(self._resource, self._scope), tell)
-        self._processor.add_span_processor(self._recorder)
         self._sender: OtlpSender | None = None
+        self._recorder = FileRecorder(run_dir, Encoder(self._resource, self._scope), tell)
+        self._processors: list[SpanProcessor] = [self._recorder]
         users = _users_processor()
         if users is not None:
-            self._processor.add_span_processor(users)
+            self._processors.append(users)
         elif (where := endpoint()) is not None:
             self._sender = OtlpSender(where, tell)
-            self._processor.add_span_processor(self._sender)
+            self._processors.append(self._sender)
+        above = trace.get_current_span().get_span_context()
+        self._trace_id = above.trace_id if above.is_valid else self._ids.generate_trace_id()
+        self.root = self._start(root_name, above if above.is_valid else None, root_attributes)
 
-    def start_span(self, name: str, context: "Context | None", attributes: Mapping[str, AttributeValue]) -> trace.Span:
-        return self._tracer.start_span(name, context=context, attributes=attributes, start_time=now_ns())
+    def span(self, name: str, parent: trace.Span | None, attributes: dict[str, Any]) -> LiveSpan:
+        """A span to be used in a `with` block, below `parent` or the current one."""
+        return self._start(name, (parent or self._current()).get_span_context(), attributes)
 
     def record(
         self,
         name: str,
         start_ns: int,
         end_ns: int,
-        parent: trace.Span | ReadableSpan,
-        attributes: Mapping[str, AttributeValue],
+        parent: trace.Span | ReadableSpan | None,
+        attributes: dict[str, Any],
     ) -> ReadableSpan:
-        """Made directly as what the SDK would make of it in the end: 3 µs, where a span through the tracer
-        costs 28.
-        """
-        above = parent.get_span_context()
-        assert above is not None
+        """A span that is over already."""
         span = ReadableSpan(
             name,
-            trace.SpanContext(above.trace_id, self._ids.generate_span_id(), False, above.trace_flags),
-            above,
+            self._context(),
+            (parent or self._current()).get_span_context(),
             self._resource,
             attributes,
             start_time=start_ns,
             end_time=end_ns,
             instrumentation_scope=self._scope,
         )
-        self._processor.on_end(span)
+        self._ended(span)
         return span
 
     def close(self) -> None:
@@ -100,13 +94,33 @@ class Pipeline:
         if self._sender is not None:
             self._sender.close()
 
+    def _start(self, name: str, parent: trace.SpanContext | None, attributes: dict[str, Any]) -> LiveSpan:
+        span = LiveSpan(name, self._context(), parent, self._resource, self._scope, attributes, self._ended)
+        for processor in self._processors:
+            processor.on_start(span)  # type: ignore[arg-type]  # its own Span cannot be made outside the SDK
+        return span
 
-def _configured_resource() -> Resource:
+    def _ended(self, span: ReadableSpan) -> None:
+        for processor in self._processors:
+            processor.on_end(span)
+
+    def _context(self) -> trace.SpanContext:
+        return trace.SpanContext(self._trace_id, self._ids.generate_span_id(), False, _SAMPLED)
+
+    def _current(self) -> trace.Span:
+        """The current span if it is of this run, else the root: a bare thread has no current span."""
+        current = trace.get_current_span()
+        ours = isinstance(current, LiveSpan) and current.get_span_context().trace_id == self._trace_id
+        return current if ours else self.root
+
+
+def _resource() -> Resource:
+    """OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, read by Resource.create, win over our name of the
+    service.
+    """
     configured = Resource.create({})
-    name = configured.attributes.get("service.name", "")
-    if isinstance(name, str) and name.startswith("unknown_service"):
-        # The SDK's name for "not configured".
-        return Resource({key: value for key, value in configured.attributes.items() if key != "service.name"})
+    if str(configured.attributes.get("service.name", "")).startswith("unknown_service"):
+        return configured.merge(Resource({"service.name": SCOPE}))
     return configured
 
 

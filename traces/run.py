@@ -5,18 +5,16 @@ decoder's thread, the sandbox) come in with `record`.
 """
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import conventions
-from .clock import now_ns
 from .conventions import Attributes, AttributeValue
 
 if TYPE_CHECKING:
-    from opentelemetry.context import Context
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.trace import Span
 
@@ -40,7 +38,6 @@ class RunTrace:
         self._run_id = run_id
         self._model = model
         self._provider = provider
-        self._token: Any = None
 
     @classmethod
     def start(
@@ -73,67 +70,43 @@ class RunTrace:
             if tell is not None:
                 tell(sentence)
 
-        pipeline = Pipeline(run_dir, warn)
-        root = pipeline.start_span(
-            f"{conventions.INVOKE_AGENT} {agent_name}",
-            None,
-            {
-                conventions.OPERATION_NAME: conventions.INVOKE_AGENT,
-                conventions.PROVIDER_NAME: provider,
-                conventions.REQUEST_MODEL: model,
-                conventions.AGENT_NAME: agent_name,
-                conventions.CONVERSATION_ID: run_id,
-                conventions.RUN_ID: run_id,
-                **_present(attributes),
-            },
-        )
-        trace = cls(pipeline, root, run_id, model, provider)
+        root_attributes: dict[str, Any] = {
+            conventions.OPERATION_NAME: conventions.INVOKE_AGENT,
+            conventions.PROVIDER_NAME: provider,
+            conventions.REQUEST_MODEL: model,
+            conventions.AGENT_NAME: agent_name,
+            conventions.CONVERSATION_ID: run_id,
+            conventions.RUN_ID: run_id,
+        }
+        root_name = f"{conventions.INVOKE_AGENT} {agent_name}"
+        pipeline = Pipeline(run_dir, root_name, root_attributes | _present(attributes), warn)
+        trace = cls(pipeline, pipeline.root, run_id, model, provider)
         trace.warnings = warnings
         return trace
 
     def __enter__(self) -> "RunTrace":
-        from opentelemetry import context, trace
-
-        self._token = context.attach(trace.set_span_in_context(self.root))
+        self.root.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        from opentelemetry import context
-
-        if error is not None:
-            fail(self.root, type(error).__qualname__, str(error))
-        context.detach(self._token)
-        self.root.end(now_ns())
+        self.root.__exit__(kind, error, traceback)
         if self._pipeline is not None:
             self._pipeline.close()
 
-    @contextmanager
     def span(
         self, name: str, attributes: Attributes | None = None, *, parent: "Span | None" = None
-    ) -> Iterator["Span"]:
-        """A span around the block; a child of the current one, or of `parent`.
+    ) -> AbstractContextManager["Span"]:
+        """A span around a `with` block, from now on; a child of the current one, or of `parent`.
 
         Tasks and `anyio.to_thread` keep the parent; a bare thread gets the run's root unless told a parent.
         Never hold one across a `yield` of an async generator: whoever iterates may be another task by then.
         An exception that leaves the block marks the span as failed.
         """
         if self._pipeline is None:
-            yield self.root
-            return
-        from opentelemetry import context, trace
-
-        span = self._pipeline.start_span(name, self._context(parent), _present(attributes))
-        token = context.attach(trace.set_span_in_context(span))
-        try:
-            yield span
-        except BaseException as error:
-            fail(span, type(error).__qualname__, str(error))
-            raise
-        finally:
-            context.detach(token)
-            span.end(now_ns())
+            return nullcontext(self.root)
+        return self._pipeline.span(name, parent, _present(attributes))
 
     def step(self, number: int, attributes: Attributes | None = None) -> AbstractContextManager["Span"]:
         """One turn of the loop; `number` counts from 1."""
@@ -183,33 +156,11 @@ class RunTrace:
         """
         if self._pipeline is None:
             return None
-        if parent is None:
-            parent = self._current()
         return self._pipeline.record(name, start_ns, max(end_ns, start_ns), parent, _present(attributes))
 
     def content(self, key: str, text: str) -> dict[str, AttributeValue]:
         """`{key: text}` if content may be recorded, else nothing: for prompts, arguments and results."""
         return {key: text} if self.captures_content else {}
-
-    def _current(self) -> "Span":
-        from opentelemetry import trace
-
-        current = trace.get_current_span()
-        ours = current.get_span_context().trace_id == self.root.get_span_context().trace_id
-        return current if ours else self.root
-
-    def _context(self, parent: "Span | None") -> "Context":
-        from opentelemetry import trace
-
-        return trace.set_span_in_context(parent or self._current())
-
-
-def fail(span: "Span", error_type: str, message: str) -> None:
-    """Marks `span` as failed; `error_type` is of few values (a class or a kind), `message` for people."""
-    from opentelemetry.trace import Status, StatusCode
-
-    span.set_attribute(conventions.ERROR_TYPE, error_type)
-    span.set_status(Status(StatusCode.ERROR, message.partition("\n")[0][:300] or error_type))
 
 
 def _present(attributes: Attributes | None) -> dict[str, AttributeValue]:

@@ -54,7 +54,10 @@ def check_jaeger(upload):
         assert 1_577_836_800_000_000 < span["startTime"] < 4_102_444_800_000_000
         assert span["duration"] >= 0
         assert span["operationName"]
-        assert span["logs"] == []
+        for log in span["logs"]:
+            assert log.keys() == {"timestamp", "fields"}
+            assert type(log["timestamp"]) is int
+            check_tags(log["fields"])
         check_tags(span["tags"])
         for reference in span["references"]:
             assert reference.keys() == {"refType", "traceID", "spanID"}
@@ -97,6 +100,18 @@ def test_odd_values_stay_json(tmp_path):
     assert prefill.attributes["infinite"] == -math.inf
     assert prefill.attributes["list"] == [1.5, 2.0]
     assert "none" not in prefill.attributes
+
+
+def test_events_of_a_span_are_kept(tmp_path):
+    with RunTrace.start(tmp_path, run_id="r", agent_name="a", model="m") as trace, trace.step(1) as step:
+        step.add_event("retry", {"attempt": 2})
+        step.record_exception(ValueError("bad"))
+    upload = load_jaeger(tmp_path)
+    check_jaeger(upload)
+    (span,) = [span for span in upload["data"][0]["spans"] if span["operationName"] == "step"]
+    events = [{field["key"]: field["value"] for field in log["fields"]} for log in span["logs"]]
+    assert events[0] == {"event": "retry", "attempt": 2}
+    assert events[1] == {"event": "exception", "exception.type": "ValueError", "exception.message": "bad"}
 
 
 def test_a_phase_that_ends_before_it_starts_has_no_length(tmp_path):

@@ -10,6 +10,9 @@ import threading
 import time
 from pathlib import Path
 
+# Imported here, for a run as short as the scripted one is over before the sending thread has imported it.
+import opentelemetry.exporter.otlp.proto.http.trace_exporter  # noqa: F401
+
 from agent_runtime.traces import RunTrace, conventions
 from agent_runtime.traces.reading import read_trace
 
