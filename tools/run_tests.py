@@ -34,10 +34,12 @@ warm_server: WarmServer | None = None
 
 
 def start_warm_server(workspace: Workspace) -> None:
-    """Start the process that has pytest ready, unless it is there; it needs about 0.3 s, and nothing waits for it."""
+    """Start the process that has pytest ready; it needs about 0.3 s, and nothing waits for it.
+
+    Where it cannot load pytest it ends, and every run is a cold one.
+    """
     global warm_server
-    if warm_server is None or warm_server.process.poll() is not None:
-        warm_server = WarmServer(workspace.python, workspace.package, workspace.tmp, environment())
+    warm_server = WarmServer(workspace.python, workspace.package, workspace.tmp, environment())
 
 
 def warm_server_pids() -> set[int]:

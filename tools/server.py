@@ -35,7 +35,7 @@ from agent_runtime.tools.frames import (
 )
 from agent_runtime.tools.invoke import invoke, reply_body
 from agent_runtime.tools.registry import TOOLS
-from agent_runtime.tools.run_tests import start_warm_server
+from agent_runtime.tools.run_tests import start_warm_server, warm_server_pids
 from agent_runtime.tools.workspace import Outcome, Workspace, failure
 
 GRACE = 0.5  # seconds after the deadline in which a tool may still tell what it has; then it is killed
@@ -94,6 +94,7 @@ class Server:
         self.selector.register(woken, selectors.EVENT_READ, None)
         reader = FrameReader()
         self.send(frame(HELLO, {"protocol": PROTOCOL, "python": sys.version.split()[0], "root": self.workspace.root}))
+        start_warm_server(self.workspace)  # before the first worker, which inherits the way to it
         self.fork_worker()
         try:
             while True:
@@ -244,8 +245,6 @@ class Server:
         if outcome is not None:
             del self.puts[call_id]
             self.send_outcome(call_id, outcome)
-            # A repository has come in, its tests will be run: pytest loads in a process of its own meanwhile.
-            start_warm_server(self.workspace)
 
     # Ending calls
 
@@ -312,10 +311,10 @@ class Server:
                 awaited, found = 0, status
 
     def kill_strays(self) -> None:
-        """Kill every child that is no worker: what a worker that died had started is now this process's child."""
+        """Kill the children that are neither workers nor pytest's server: a worker that died had started them."""
         limit = time.monotonic() + processes.KILL_LIMIT
         while time.monotonic() < limit:
-            ours = {*self.workers, *self.leaving}
+            ours = {*self.workers, *self.leaving, *warm_server_pids()}
             strays = [pid for pid in processes.children(os.getpid()) if pid not in ours]
             if not strays:
                 return
