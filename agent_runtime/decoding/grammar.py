@@ -218,11 +218,6 @@ class Marginals:
         full[:, self._classes.tokens] = np.where(np.isnan(values), -np.inf, values)
         return torch.from_numpy(full)
 
-    @property
-    def probabilities(self) -> torch.Tensor:
-        """Float32 [L, V]; each row sums to 1."""
-        return self.token_logp().exp_()
-
 
 class Engine:
     """One language with a vocabulary: automaton, classes and lattice."""

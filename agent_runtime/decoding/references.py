@@ -18,7 +18,8 @@ _NAMED = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternPr
 _INSIDE = (
     "additionalProperties", "additionalItems", "contains", "items", "patternProperties", "prefixItems", "properties",
 )  # fmt: skip
-_BASE = "schema:///"
+#: The address of a document that does not name itself.
+_BASE = ""
 
 
 class References:
@@ -36,7 +37,10 @@ class References:
         reference = schema["$ref"]
         if not isinstance(reference, str):
             raise UnsupportedSchema(pointer, "$ref", f"{reference!r} is not a reference")
-        address, fragment = urldefrag(urljoin(self._base_of.get(id(schema), _BASE), reference))
+        base = self._base_of.get(id(schema), _BASE)
+        address, fragment = urldefrag(reference)
+        # A bare fragment stays in its resource, also under a urn:, which urljoin cannot join.
+        address = urljoin(base, address) if address else base
         fragment = unquote(fragment)
         if fragment and not fragment.startswith("/"):
             if f"{address}#{fragment}" in self._anchors:
