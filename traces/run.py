@@ -152,11 +152,13 @@ class RunTrace:
         """A phase that was measured elsewhere, in nanoseconds since the epoch; a child of the current span or
         `parent`.
 
-        Gives what `parent` of a further `record` may be, or None when nothing is recorded. About 5 µs.
+        Whoever measures need not know our names: attributes without a dot get `agent_runtime.` before them.
+        Gives what `parent` of a further `record` may be, or None when nothing is recorded. About 6 µs.
         """
         if self._pipeline is None:
             return None
-        return self._pipeline.record(name, start_ns, max(end_ns, start_ns), parent, _present(attributes))
+        named = {key if "." in key else f"agent_runtime.{key}": value for key, value in (attributes or {}).items()}
+        return self._pipeline.record(name, start_ns, max(end_ns, start_ns), parent, _present(named))
 
     def content(self, key: str, text: str) -> dict[str, AttributeValue]:
         """`{key: text}` if content may be recorded, else nothing: for prompts, arguments and results."""

@@ -109,6 +109,13 @@ async def test_parallel_tasks_and_threads_keep_their_parent(tmp_path):
         assert found[f"inside {name}"] == f"execute_tool {name}"
 
 
+def test_attributes_without_a_namespace_get_ours(tmp_path):
+    with start(tmp_path) as trace:
+        trace.record("denoise", 0, 2_000_000, {"constraint_ms": 1.5, "other.name": 1, "nothing": None})
+    (span,) = [span for span in read_trace(tmp_path).spans if span.name == "denoise"]
+    assert span.attributes == {conventions.CONSTRAINT_MS: 1.5, "other.name": 1}
+
+
 def test_a_bare_thread_gets_the_root_unless_told_a_parent(tmp_path):
     with start(tmp_path) as trace, trace.step(1) as step:
 
