@@ -96,10 +96,10 @@ def test_odd_values_stay_json(tmp_path):
         trace.record("prefill", 1_700_000_000_000_000_000, 1_700_000_000_000_000_000, odd)
     check_jaeger(load_jaeger(tmp_path))
     prefill = next(span for span in read_trace(tmp_path).spans if span.name == "prefill")
-    assert math.isnan(prefill.attributes["nan"])
-    assert prefill.attributes["infinite"] == -math.inf
-    assert prefill.attributes["list"] == [1.5, 2.0]
-    assert "none" not in prefill.attributes
+    assert math.isnan(prefill.attributes["agent_runtime.nan"])
+    assert prefill.attributes["agent_runtime.infinite"] == -math.inf
+    assert prefill.attributes["agent_runtime.list"] == [1.5, 2.0]
+    assert "agent_runtime.none" not in prefill.attributes
 
 
 def test_events_of_a_span_are_kept(tmp_path):
