@@ -161,10 +161,12 @@ def own_socket(attached: Any) -> socket.socket:
 
     Raises `SandboxUnavailable` for a daemon over TLS or SSH, whose stream is no plain socket.
     """
-    # docker-py's own reader gives up after 60 s of silence; so the socket is taken over and its owner closed.
-    raw = getattr(attached, "_sock", attached)
+    # docker-py's own reader gives up after 60 s of silence; so the socket is taken over, and its owners closed.
+    raw = getattr(attached, "_sock", None)
     if type(raw) is not socket.socket:
         raise SandboxUnavailable("a Docker daemon over TLS or SSH is not supported; use its local socket")
     stream = raw.dup()
+    attached._response.close()
     attached.close()
+    raw.close()
     return stream

@@ -19,7 +19,7 @@ from agent_runtime.errors import RepositoryError, SandboxLost, SandboxUnavailabl
 from agent_runtime.sandboxes import patches
 from agent_runtime.sandboxes.channel import Channel, DockerStream, PlainStream
 from agent_runtime.sandboxes.contract import PutReport, SandboxInfo, SandboxLimits, ToolResult
-from agent_runtime.sandboxes.tree import Tree, empty_tree, read_tree
+from agent_runtime.sandboxes.tree import Tree, read_tree
 
 GREETING_LIMIT = 30.0  # seconds from the start of the main process to its greeting; 0.2 is usual
 FILES_LIMIT = 120.0  # seconds for one transfer of files
@@ -43,7 +43,7 @@ class ServedSandbox(abc.ABC):
         self._group: TaskGroup | None = None
         self._channel: Channel | None = None
         self._info: SandboxInfo | None = None
-        self._baseline = empty_tree()
+        self._baseline = Tree()
         self._exclude = b""
         self._snapshots: dict[str, Changes] = {}
 
@@ -145,7 +145,7 @@ class ServedSandbox(abc.ABC):
     async def restore(self, name: str) -> None:
         """Make the files what they were at that snapshot."""
         wanted, now = self._snapshots[name], await self._changes()
-        tree = empty_tree()
+        tree = Tree()
         gone = [path for path in now.tree.entries if path not in self._baseline.entries]
         for path in {**now.tree.entries, **dict.fromkeys(now.deleted), **wanted.tree.entries}:
             source = wanted.tree if path in wanted.tree.entries else self._baseline
@@ -186,7 +186,7 @@ class ServedSandbox(abc.ABC):
             ignore = self._ignore_files()
             ignored = await anyio.to_thread.run_sync(patches.ignored, new, ignore, self._exclude)
             entries = [entry for entry in entries if entry[0] not in ignored]
-        tree = empty_tree()
+        tree = Tree()
         if entries:
             paths = [entry[0] for entry in entries]
             read, content = await self._files_call("read", {"paths": paths, "follow": False})

@@ -4,19 +4,18 @@
 # ruff: noqa: PTH114, PTH118
 from __future__ import annotations
 
+import io
 import os
 import stat
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Literal
 
 from agent_runtime.errors import RepositoryError
 
 LEFT_OUT = frozenset([".git", ".venv", "__pycache__", "node_modules"])
-IN_MEMORY = 32 * 1024 * 1024  # bytes of a baseline above which it is kept in a file instead
 PIECE = 256 * 1024  # bytes read at once
 
 
@@ -45,9 +44,9 @@ class Entry:
 
 @dataclass
 class Tree:
-    """Files as they were when they were read, whatever becomes of them later."""
+    """Files as they were when they were read, whatever becomes of them later; in memory."""
 
-    content: BinaryIO
+    content: io.BytesIO = field(default_factory=io.BytesIO)
     entries: dict[str, Entry] = field(default_factory=dict)
     size: int = 0
 
@@ -71,11 +70,6 @@ class Tree:
             yield piece
 
 
-def empty_tree() -> Tree:
-    """A tree without files."""
-    return Tree(tempfile.SpooledTemporaryFile(IN_MEMORY))  # type: ignore[arg-type]
-
-
 def read_tree(root: Path, limit: int) -> tuple[Tree, tuple[str, ...]]:
     """The repository's files, and the paths that were skipped.
 
@@ -84,7 +78,7 @@ def read_tree(root: Path, limit: int) -> tuple[Tree, tuple[str, ...]]:
     if not root.is_dir():
         reason = "is not a directory" if root.exists() else "does not exist"
         raise RepositoryError(f"{root} {reason}; name the folder of a repository")
-    tree, skipped = empty_tree(), []
+    tree, skipped = Tree(), []
     for path in list_files(root):
         absolute = root / path
         try:

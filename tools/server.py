@@ -71,6 +71,8 @@ class Server:
         self.puts: dict[int, PutInProgress] = {}
         self.workers: dict[int, Worker] = {}
         """By process id."""
+        self.ended: dict[int, int] = {}
+        """Wait statuses of workers that died, until their stream is read to its end."""
         self.leaving: set[int] = set()
         """Process ids of workers that were told to end and have not been collected yet."""
         self.waiting = bytearray()
@@ -284,7 +286,10 @@ class Server:
         """A worker died in the middle of a call: kill what it could not kill any more, and reply in its place."""
         call_id = worker.call_id
         self.dismiss(worker)
-        status = self.collect(worker.pid)
+        status = self.ended.pop(worker.pid, None)
+        if status is None:
+            _, status = os.waitpid(worker.pid, 0)
+        self.leaving.discard(worker.pid)
         self.kill_strays()
         if worker.killed_for == "cancelled":
             outcome = failure("cancelled", "the call was cancelled")
@@ -296,19 +301,18 @@ class Server:
         if call_id:
             self.send_outcome(call_id, outcome)
 
-    def collect(self, awaited: int = 0) -> int:
-        """Take note of every child that ended; wait for `awaited` and tell its wait status."""
-        found = 0
+    def collect(self) -> None:
+        """Take note of every child that ended, without waiting."""
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG if not awaited else 0)
+                pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return found
+                return
             if pid == 0:
-                return found
+                return
             self.leaving.discard(pid)
-            if pid == awaited:
-                awaited, found = 0, status
+            if pid in self.workers:
+                self.ended[pid] = status
 
     def kill_strays(self) -> None:
         """Kill the children that are neither workers nor pytest's server: a worker that died had started them."""
