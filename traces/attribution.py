@@ -7,6 +7,7 @@ one the run waits for; what the others did meanwhile is counted as overlapped.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from .conventions import EXECUTE_TOOL, OPERATION_NAME, OVERHEAD, PHASES, PROCESS, STEP
 from .otlp_json import RecordedSpan
@@ -80,14 +81,24 @@ def ancestors(span: RecordedSpan, trace: RecordedTrace) -> Iterator[RecordedSpan
 def phase_of(span: RecordedSpan, trace: RecordedTrace) -> str:
     """The phase whose name `span` or the nearest span above it has, else `overhead`.
 
-    A tool call with nothing inside is all `process`: a tool that runs on the host has no queue and no
-    transport.
+    What goes on in a tool call under a name of its own is `process`; so is the whole of a call that has no phases
+    inside, for a tool on the host has no queue and no transport.
     """
-    if span.name in _PHASES:
-        return span.name
-    if span.attributes.get(OPERATION_NAME) == EXECUTE_TOOL and not trace.children[span.span_id]:
+    if is_whole_call(span, trace):
         return PROCESS
-    return next((above.name for above in ancestors(span, trace) if above.name in _PHASES), OVERHEAD)
+    for inner, above in pairwise([span, *ancestors(span, trace)]):
+        if inner.name in _PHASES:
+            return inner.name
+        if above.attributes.get(OPERATION_NAME) == EXECUTE_TOOL:
+            return PROCESS
+    return OVERHEAD
+
+
+def is_whole_call(span: RecordedSpan, trace: RecordedTrace) -> bool:
+    """Whether `span` is a tool call of which nothing is known but its length."""
+    if span.attributes.get(OPERATION_NAME) != EXECUTE_TOOL:
+        return False
+    return not any(inner.name in _PHASES for inner in trace.children[span.span_id])
 
 
 def step_of(span: RecordedSpan, trace: RecordedTrace) -> RecordedSpan | None:

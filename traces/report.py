@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .attribution import Slice, attribute, phase_of, step_of
+from .attribution import Slice, attribute, is_whole_call, phase_of, step_of
 from .conventions import (
     CONSTRAINT,
     CONSTRAINT_MS,
@@ -164,7 +164,7 @@ def add_samples(samples: Samples, trace: RecordedTrace) -> None:
     step_spans = [span for span in trace.spans if span.name == STEP]
     steps = {span.span_id: StepSample(trace, span, _kind(span, trace)) for span in step_spans}
     for span in trace.spans:
-        if span.name == phase_of(span, trace) or _is_whole_call(span, trace):
+        if span.name == phase_of(span, trace) or is_whole_call(span, trace):
             for phase, share in _split(span, trace):
                 samples.durations[phase].append(_own_ns(span, trace) * share)
     for piece in attribute(trace):
@@ -192,10 +192,6 @@ def _own_ns(span: RecordedSpan, trace: RecordedTrace) -> int:
         else:
             other += max(min(inner.end_ns, span.end_ns) - max(inner.start_ns, span.start_ns), 0)
     return max(span.duration_ns - other, 0)
-
-
-def _is_whole_call(span: RecordedSpan, trace: RecordedTrace) -> bool:
-    return span.attributes.get(OPERATION_NAME) == EXECUTE_TOOL and not trace.children[span.span_id]
 
 
 def _phase_span(piece: Slice, trace: RecordedTrace) -> RecordedSpan:

@@ -5,13 +5,14 @@ decoder's thread, the sandbox) come in with `record`.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import conventions
+from .clock import shift_into
 from .conventions import Attributes, AttributeValue
 
 if TYPE_CHECKING:
@@ -19,6 +20,17 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from .pipeline import Pipeline
+
+
+class Measured(Protocol):
+    """A stretch of time on `time.time_ns`' clock, of the machine that measured it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def start_ns(self) -> int: ...
+    @property
+    def end_ns(self) -> int: ...
 
 
 class RunTrace:
@@ -159,6 +171,23 @@ class RunTrace:
             return None
         named = {key if "." in key else f"agent_runtime.{key}": value for key, value in (attributes or {}).items()}
         return self._pipeline.record(name, start_ns, max(end_ns, start_ns), parent, _present(named))
+
+    def record_call(self, phases: Sequence[Measured], start_ns: int, end_ns: int) -> None:
+        """The phases of one call as the sandbox measured them, children of the current span.
+
+        `start_ns` and `end_ns` are when the call was sent and its answer arrived here; the ways there and back
+        are recorded as `transport`. Where the sandbox's clock is not ours, its phases are shifted into the call.
+        """
+        shift = shift_into([(phase.start_ns, phase.end_ns) for phase in phases], start_ns, end_ns)
+        inside = [(phase.name, phase.start_ns + shift, phase.end_ns + shift) for phase in phases]
+        arrived = min((start for _, start, _ in inside), default=end_ns)
+        left = max((end for _, _, end in inside), default=end_ns)
+        shifted = {conventions.CLOCK_SHIFT_NS: shift} if shift else None
+        for name, start, end in inside:
+            self.record(name, start, end, shifted)
+        self.record(conventions.TRANSPORT, start_ns, arrived, {"way": "there"})
+        if inside:
+            self.record(conventions.TRANSPORT, left, end_ns, {"way": "back"})
 
     def content(self, key: str, text: str) -> dict[str, AttributeValue]:
         """`{key: text}` if content may be recorded, else nothing: for prompts, arguments and results."""

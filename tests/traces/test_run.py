@@ -2,10 +2,13 @@
 
 import threading
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from opentelemetry import trace as otel
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -19,7 +22,15 @@ from pytest_genai_semconv import (
 
 from agent_runtime.errors import TraceError
 from agent_runtime.traces import RunTrace, conventions, now_ns
+from agent_runtime.traces.clock import shift_into
 from agent_runtime.traces.reading import read_trace
+
+
+class Phase(NamedTuple):
+    name: str
+    start_ns: int
+    end_ns: int
+
 
 pytestmark = pytest.mark.anyio
 
@@ -114,6 +125,41 @@ def test_attributes_without_a_namespace_get_ours(tmp_path):
         trace.record("denoise", 0, 2_000_000, {"constraint_ms": 1.5, "other.name": 1, "nothing": None})
     (span,) = [span for span in read_trace(tmp_path).spans if span.name == "denoise"]
     assert span.attributes == {conventions.CONSTRAINT_MS: 1.5, "other.name": 1}
+
+
+@pytest.mark.parametrize("skew", [0, 10**9, -(10**9)])
+def test_a_call_with_its_way_there_and_back_whatever_the_sandboxs_clock(tmp_path, skew):
+    sent = 1_700_000_000_000_000_000
+    phases = [
+        Phase("queue", sent + 100 + skew, sent + 150 + skew),
+        Phase("process", sent + 150 + skew, sent + 900 + skew),
+    ]
+    with start(tmp_path) as trace, trace.execute_tool("search", "1"):
+        trace.record_call(phases, sent, sent + 1000)
+    spans = [span for span in read_trace(tmp_path).spans if span.name in conventions.PHASES]
+    lengths = {(span.name, span.attributes.get("agent_runtime.way")): span.duration_ns for span in spans}
+    assert lengths[("queue", None)] == 50
+    assert lengths[("process", None)] == 750
+    assert lengths[("transport", "there")] + lengths[("transport", "back")] == 200
+    assert all(sent <= span.start_ns <= span.end_ns <= sent + 1000 for span in spans)
+    shifted = {span.name for span in spans if "agent_runtime.clock_shift_ns" in span.attributes}
+    assert shifted == (set() if skew == 0 else {"queue", "process"})
+
+
+@given(
+    st.lists(st.tuples(st.integers(-(10**6), 10**6), st.integers(0, 10**6)), min_size=1),
+    st.integers(0, 10**6),
+)
+def test_a_shift_is_the_least_that_fits(stretches, length):
+    spans = [(start, start + long) for start, long in stretches]
+    shift = shift_into(spans, 0, length)
+    first, last = min(start for start, _ in spans), max(end for _, end in spans)
+    if last - first <= length:
+        assert first + shift >= 0
+        assert last + shift <= length
+        assert shift == 0 or first + shift == 0 or last + shift == length
+    else:
+        assert abs((first + last + 2 * shift) - length) <= 1
 
 
 def test_a_bare_thread_gets_the_root_unless_told_a_parent(tmp_path):
