@@ -15,7 +15,7 @@ from agent_runtime.agent import Agent
 from agent_runtime.budget import Budget
 from agent_runtime.decoding.decoder import Decoder, Timed, now_ns
 from agent_runtime.knowledge import Knowledge
-from agent_runtime.sandboxes.contract import Sandbox, ToolResult
+from agent_runtime.sandboxes.contract import Phase, Sandbox, ToolResult
 from agent_runtime.tool import Tool
 from agent_runtime.traces import RunTrace
 from agent_runtime.transcript import Transcript
@@ -84,7 +84,8 @@ class Run:
             if tool is not None and tool.where == "host":
                 result = await tool.invoke(arguments, limit)
             else:
-                result = await self.sandbox.call(name, arguments, limit)
+                sent, parameters = (name, arguments) if tool is None else tool.sandbox_call(arguments)
+                result = await self.sandbox.call(sent, parameters, limit)
             for phase in result.phases:
                 record(self.trace, phase)
             span.set_attributes(
@@ -108,6 +109,6 @@ class Run:
         return result
 
 
-def record(trace: RunTrace, phase: Timed, parent: Any = None) -> Any:
+def record(trace: RunTrace, phase: Timed | Phase, parent: Any = None) -> Any:
     """Put a phase that the decoder or the sandbox measured into the trace; returns its span."""
     return trace.record(phase.name, phase.start_ns, phase.end_ns, dict(phase.attributes), parent=parent)

@@ -74,15 +74,21 @@ def _engine() -> Check:
     from agent_runtime.sandboxes.engine import docker_status
 
     status = docker_status()
-    return Check("docker", status.ok, status.message, status.remedy)
+    return Check("docker", status.answers, f"engine {status.version}" if status.answers else str(status.problem))
 
 
 def _image() -> Check:
-    from agent_runtime.sandboxes.image import find_image
+    from agent_runtime.sandboxes import daemon
+    from agent_runtime.sandboxes.image import image_tag, is_present
 
-    tag = find_image()
+    client = daemon.connect()
+    try:
+        with daemon.daemon_errors():
+            present = is_present(client, image_tag())
+    finally:
+        client.close()
     remedy = "it is built on the first run, or now with 'make image'"
-    return Check("image", tag is not None, tag or "not built yet", remedy, required=False)
+    return Check("image", present, image_tag() if present else "not built yet", remedy, required=False)
 
 
 def _disk() -> Check:

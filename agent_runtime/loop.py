@@ -49,7 +49,7 @@ async def loop(run: Run) -> Ending:
 
 def begin(run: Run) -> None:
     """Open the transcript: system turn, user turn, the model's turn begun."""
-    declared = {
+    declared: dict[str, dict[str, Any]] = {
         name: {"description": tool.description, "parameters": tool.parameters} for name, tool in run.tools.items()
     }
     declare = run.decoder.declares_tools

@@ -35,7 +35,7 @@ async def propose(run: Run) -> None:
 def _rank(run: Run, path: str, source: str) -> list[Proposal]:
     tried = run.known.tried.get(path, set())
     edits = enumerate_edits(source)
-    ranked = rank_edits(run.decoder, source, edits, seed=run.agent.seed)
+    ranked = rank_edits(run.decoder, source, edits)
     proposals = [
         Proposal(path, item.edit.patch_arguments(path), item.edit.apply(source), item.score) for item in ranked
     ]

@@ -209,7 +209,7 @@ class _Session:
                 put = await sandbox.put(self._repo)
             self._emit(
                 events.SandboxReady(
-                    image=sandbox.info.image,
+                    image=sandbox.info.image or sandbox.info.workspace,
                     isolates=sandbox.info.isolates,
                     files=put.files,
                     ready_ms=(time.perf_counter() - started) * 1e3,

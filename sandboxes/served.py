@@ -123,7 +123,8 @@ class ServedSandbox(abc.ABC):
         await self._write(tree, (), baseline=True)
         self._baseline, self._exclude = tree, exclude
         self._snapshots.clear()
-        return PutReport(len(tree.entries), tree.size, skipped)
+        paths = tuple(sorted(path for path, entry in tree.entries.items() if entry.kind == "file"))
+        return PutReport(len(tree.entries), tree.size, paths, skipped)
 
     async def diff(self) -> bytes:
         """What changed since `put`, as a patch."""

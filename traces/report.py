@@ -147,13 +147,15 @@ def report(run_dirs: Iterable[Path]) -> Report:
 
 
 def latency_summary(run_dir: Path) -> dict[str, dict[str, float]]:
-    """Per phase n, p50_ms, p99_ms and total_ms, for `result.json`. Raises TraceError like `report`."""
+    """Per phase n, p50_ms, p95_ms, p99_ms, total_ms and the share of wall time, for `result.json`. Raises TraceError like `report`."""
     return {
         row.phase: {
             "n": row.n,
             "p50_ms": round(row.p50_ms, 3),
+            "p95_ms": round(row.p95_ms, 3),
             "p99_ms": round(row.p99_ms, 3),
             "total_ms": round(row.total_ms, 3),
+            "share": round(row.share, 4),
         }
         for row in report([run_dir]).phases
     }

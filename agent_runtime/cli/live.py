@@ -63,9 +63,9 @@ class Live:
         table = Table("phase", box=None, title="latency (ms)", title_justify="left")
         for column in ("n", "p50", "p95", "p99", "share"):
             table.add_column(column, justify="right")
-        for row in result.latency.get("phases", []):
+        for phase, row in result.latency.items():
             numbers = (f"{row[column]:.2f}" for column in ("p50_ms", "p95_ms", "p99_ms"))
-            table.add_row(row["phase"], str(row["n"]), *numbers, f"{row['share']:.1%}")
+            table.add_row(phase, str(row["n"]), *numbers, f"{row['share']:.1%}")
         self._console.print(table)
         self._line("trace", f"{result.trace}  (open it on Jaeger's upload page)")
         self._line("patch", f"{result.run_dir / 'patch.diff'}{'  (applied)' if applied else ''}")

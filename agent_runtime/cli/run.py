@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
@@ -41,9 +40,9 @@ def main(options: argparse.Namespace) -> int:
     result = anyio.run(work)
     applied = options.apply and result.status == "solved" and bool(result.patch)
     if applied:
-        apply_patch(Path(options.repo), result.patch_bytes())
+        apply_patch(Path(options.repo), (result.run_dir / "patch.diff").read_bytes())
     if live is None:
-        sys.stdout.write(json.dumps(result.to_json()) + "\n")
+        sys.stdout.write(result.model_dump_json() + "\n")
     else:
         live.summary(result, applied=applied)
     return EXIT_CODES[result.status]

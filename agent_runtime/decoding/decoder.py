@@ -10,9 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from agent_runtime.decoding.grammar import Grammar
     from agent_runtime.decoding.tokenizer import Tokenizer
 
@@ -108,3 +110,6 @@ class Decoder(Protocol):
 
     def restore(self, snapshot: Snapshot) -> None:
         """Return to a state that `fork` of this decoder remembered, as often as wanted."""
+
+    def canvas_logits(self, tokens: Tensor, context: Literal["bos", "transcript"] = "bos") -> Tensor:
+        """One pass over many canvases, [B, C] int64 to logits [B, C, vocab] float32; the cache stays as it is."""
