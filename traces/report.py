@@ -147,7 +147,10 @@ def report(run_dirs: Iterable[Path]) -> Report:
 
 
 def latency_summary(run_dir: Path) -> dict[str, dict[str, float]]:
-    """Per phase n, p50_ms, p95_ms, p99_ms, total_ms and the share of wall time, for `result.json`. Raises TraceError like `report`."""
+    """Per phase n, p50_ms, p95_ms, p99_ms, total_ms and share of wall time, for `result.json`.
+
+    Raises TraceError like `report`.
+    """
     return {
         row.phase: {
             "n": row.n,
