@@ -48,7 +48,7 @@ def ms(value: float | None) -> str:
     """Milliseconds with three or four digits that mean something; nothing for None."""
     if value is None:
         return ""
-    return f"{value:.3f}" if value < 10 else f"{value:.1f}" if value < 1000 else f"{value:.0f}"
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}" if abs(value) < 1000 else f"{value:.0f}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

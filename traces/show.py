@@ -33,12 +33,8 @@ def show(trace: RecordedTrace, *, width: int = 110, step: int | None = None) -> 
     top = trace.root if step is None else _step(trace, step)
     bars = _Bars(trace, top, max(width - _NAME_WIDTH - 12, 20))
     scale = f"0{ms(top.duration_ns / 1e6).rjust(bars.columns - 4)} ms"
-    lines = [
-        f"{_label(_Row(0, [top]))}, trace {trace.root.trace_id}",
-        _LEGEND,
-        "",
-        f"{'':{_NAME_WIDTH}}{'ms':>10}  {scale}",
-    ]
+    title = f"{_label(_Row(0, [top]))}, trace {trace.root.trace_id}"
+    lines = [title, _LEGEND, "", f"{'':{_NAME_WIDTH}}{'ms':>10}  {scale}"]
     for row in _rows(trace, top, 0):
         took = ms(sum(span.duration_ns for span in row.spans) / 1e6)
         lines.append(f"{_label(row):{_NAME_WIDTH}}{took:>10}  {bars.of(row.spans)}".rstrip())

@@ -20,15 +20,15 @@ RUN_AND_EXIT = """
 import sys, time
 from pathlib import Path
 from agent_runtime.traces import RunTrace
+steps = []
 with RunTrace.start(Path(sys.argv[1]), run_id="r", agent_name="a", model="m", tell=print) as trace:
-    slowest = 0
     for number in range(20):
         started = time.perf_counter()
         with trace.step(number), trace.chat():
             trace.record("prefill", 1, 2)
-        slowest = max(slowest, time.perf_counter() - started)
+        steps.append(time.perf_counter() - started)
         time.sleep(0.02)
-print("slowest step", slowest)
+    print(sorted(steps)[-4], time.time(), sep="\n", flush=True)
 """
 
 
@@ -51,11 +51,10 @@ def receive(port: int) -> subprocess.Popen[str]:
 
 
 def run_and_exit(folder: Path, endpoint: str) -> tuple[float, subprocess.CompletedProcess[str]]:
-    """Seconds from start to exit of a process that records a run."""
+    """Seconds from the end of the last step to the exit of a process that records a run."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
     if endpoint:
         environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = endpoint
-    started = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", RUN_AND_EXIT, str(folder)],
         env=environment,
@@ -63,7 +62,9 @@ def run_and_exit(folder: Path, endpoint: str) -> tuple[float, subprocess.Complet
         text=True,
         timeout=60,
     )
-    return time.perf_counter() - started, done
+    exited = time.time()
+    assert done.returncode == 0, done.stderr
+    return exited - float(done.stdout.splitlines()[1]), done
 
 
 def test_a_receiver_by_others_gets_every_span_with_its_parent_and_attributes(tmp_path, monkeypatch, record_run):
@@ -145,15 +146,14 @@ def test_a_wrong_setting_is_told_and_the_files_are_written(tmp_path):
 def check_it_delays_nothing(tmp_path: Path, endpoint: str, reason: str) -> None:
     without, _ = run_and_exit(tmp_path / "without", "")
     seconds, done = run_and_exit(tmp_path / "with", endpoint)
-    assert done.returncode == 0
     # At most one sentence about it, and none of the SDK's stack traces.
     assert done.stderr == ""
-    told, slowest = done.stdout.splitlines()
+    slow_step, _, told = done.stdout.splitlines()
     assert "did not reach the collector" in told
     assert reason in told
-    assert float(slowest.split()[-1]) < 0.25
-    # The exporter's import, 0.2 to 0.4 s, is paid in the background while the run works; two cores are shared here.
-    assert seconds - without < 1.5
+    # The third slowest of twenty: two may meet the scheduler.
+    assert float(slow_step) < 0.1
+    assert seconds - without <= 1
     assert len(read_trace(tmp_path / "with").spans) == 61
 
 
