@@ -28,7 +28,8 @@ with RunTrace.start(Path(sys.argv[1]), run_id="r", agent_name="a", model="m", te
             trace.record("prefill", 1, 2)
         steps.append(time.perf_counter() - started)
         time.sleep(0.02)
-    print(sorted(steps)[-4], time.time(), sep="\n", flush=True)
+    print(sorted(steps)[-4], flush=True)
+    print(time.time(), flush=True)
 """
 
 
