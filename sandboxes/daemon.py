@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from docker.errors import APIError, DockerException, ImageNotFound
 
 from agent_runtime.errors import ImageMissing, SandboxUnavailable
 
+START = "start Docker: sudo systemctl start docker, or as root python -m agent_runtime.sandboxes.engine"
 REQUEST_LIMIT = 30  # seconds without an answer to one request; create + start take 0.4
 
 
@@ -22,7 +24,7 @@ def daemon_errors() -> Iterator[None]:
     try:
         yield
     except ImageNotFound as error:
-        raise ImageMissing(f"{error.explanation}; build it: agent-runtime doctor --fix") from None
+        raise ImageMissing(f"{error.explanation}; load it, or leave the image out for the default one") from None
     except APIError as error:
         if "no space left" in str(error).lower():
             raise SandboxUnavailable("the Docker daemon's disk is full; free space: docker system prune") from None
@@ -30,20 +32,12 @@ def daemon_errors() -> Iterator[None]:
     except requests.exceptions.Timeout:
         raise SandboxUnavailable(f"the Docker daemon did not answer within {REQUEST_LIMIT} s; restart it") from None
     except (DockerException, requests.exceptions.ConnectionError) as error:
-        raise SandboxUnavailable(unreachable(str(error))) from None
+        raise SandboxUnavailable(f"no Docker daemon answers at {host()}; {START} ({error})") from None
 
 
-def unreachable(reason: str) -> str:
-    """Why no daemon answers, and the remedy."""
-    host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
-    if "Permission denied" in reason or "PermissionError" in reason:
-        return f"no permission to use Docker at {host}; add yourself to its group: sudo usermod -aG docker $USER"
-    if "FileNotFoundError" in reason or "No such file" in reason:
-        return (
-            f"no Docker daemon at {host}: the socket is missing; start Docker: sudo systemctl start docker, or as root "
-            "python -m agent_runtime.sandboxes.engine"
-        )
-    return f"no Docker daemon answers at {host}; start Docker: sudo systemctl start docker"
+def host() -> str:
+    """The address of the daemon."""
+    return os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
 
 
 def connect() -> docker.DockerClient:
@@ -51,8 +45,27 @@ def connect() -> docker.DockerClient:
 
     Raises `SandboxUnavailable` where none answers.
     """
+    look_at_socket()
     with daemon_errors():
         return docker.from_env(timeout=REQUEST_LIMIT)
+
+
+def look_at_socket() -> None:
+    """Tell why a local socket does not serve: the docker package would say the same three things in one."""
+    address = host()
+    if not address.startswith("unix://"):
+        return
+    with socket.socket(socket.AF_UNIX) as attempt:
+        try:
+            attempt.connect(address.removeprefix("unix://"))
+        except FileNotFoundError:
+            raise SandboxUnavailable(f"no Docker daemon at {address}: the socket is missing; {START}") from None
+        except PermissionError:
+            raise SandboxUnavailable(
+                f"no permission to use Docker at {address}; join its group: sudo usermod -aG docker $USER"
+            ) from None
+        except OSError as error:
+            raise SandboxUnavailable(f"no Docker daemon answers at {address} ({error.strerror}); {START}") from None
 
 
 def identity(pid: int | None = None) -> dict[str, str]:

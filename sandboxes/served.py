@@ -84,8 +84,7 @@ class ServedSandbox(abc.ABC):
             except TimeoutError:
                 raise SandboxUnavailable(f"the tool server did not answer within {GREETING_LIMIT:g} s") from None
             except SandboxLost as error:
-                why = await self._explain() or self._channel.errors or str(error)
-                raise SandboxUnavailable(f"the tool server did not start: {why}") from None
+                raise SandboxUnavailable(f"the tool server did not start: {await self._why() or error}") from None
             self._info = await self._describe(hello)
         except BaseException:
             await self._end()
@@ -164,8 +163,13 @@ class ServedSandbox(abc.ABC):
         try:
             return await self._channel.call(tool, arguments, timeout, tree.pieces() if tree is not None else ())
         except SandboxLost as error:
-            why = await self._explain() or self._channel.errors
+            why = await self._why()
             raise SandboxLost(f"{error} ({why})" if why else str(error)) from None
+
+    async def _why(self) -> str:
+        """How the main process ended, and the last line that it wrote to stderr."""
+        errors = self._channel.errors if self._channel is not None else ""
+        return ": ".join(part for part in (await self._explain(), errors.rpartition("\n")[2]) if part)
 
     async def _files_call(
         self, tool: str, arguments: Mapping[str, Any], tree: Tree | None = None
