@@ -26,6 +26,12 @@ from agent_runtime.errors import CheckpointError
 # Longer prefills go through in pieces of this many tokens: bounds the memory of scores and activations.
 CHUNK = 512
 
+# What the architecture takes where a config.json is silent.
+DEFAULT_ROPE: Mapping[str, Mapping[str, Any]] = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
+}
+
 
 @dataclass(frozen=True)
 class AttentionShape:
@@ -109,7 +115,7 @@ def _attention_shape(text: Mapping[str, Any], index: int) -> AttentionShape:
     elif not sliding:
         kv_heads = text.get("num_global_key_value_heads") or kv_heads
         head_dim = text.get("global_head_dim", 512)
-    rope = text["rope_parameters"][kind]
+    rope = (text.get("rope_parameters") or DEFAULT_ROPE)[kind]
     if rope["rope_type"] not in ("default", "proportional"):
         raise CheckpointError(f"config.json has rope_type {rope['rope_type']!r}, which this network does not implement")
     heads = text["num_attention_heads"]
@@ -233,20 +239,23 @@ class Network:
             hidden = self._embed(tokens[None, first - start : last - start], self.encoder_embedding)
             masks = {kind: self._causal_mask(first, last, kind) for kind in {s.sliding for s in self.config.layers}}
             for index, layer in enumerate(self.encoder):
-                hidden = self._layer(layer, index, hidden, cache, first, masks[layer.shape.sliding])
+                hidden = self._layer(layer, index, hidden, cache, first, mask=masks[layer.shape.sliding])
         cache.length = end
         return F.rms_norm(hidden[0, -1], hidden.shape[-1:], self.encoder_norm, self.config.eps)
 
-    def denoise(self, canvas: Tensor, cache: Cache, expected: Tensor | None = None) -> Tensor:
+    def denoise(self, canvas: Tensor, cache: Cache, expected: Tensor | None = None, *, beside: bool = False) -> Tensor:
         """Logits [B, C, vocab] float32 of canvases [B, C] (int64), each behind the tokens in `cache`.
 
-        The cache is only read, but its scratch is used. `expected` is what the previous step expected to
-        stand there, `expected_embedding` of its probabilities, [B, C, hidden]; None in the first step.
+        `expected` is what the previous step expected to stand there, `expected_embedding` of its
+        probabilities, [B, C, hidden]; None in the first step. One canvas uses the cache's scratch; several,
+        or any with `beside`, copy the prefix instead and may run side by side in threads.
         """
-        cache.reserve(cache.length + canvas.shape[1])
+        beside = beside or len(canvas) > 1
+        if not beside:
+            cache.reserve(cache.length + canvas.shape[1])
         hidden = self._canvas_input(canvas, expected)
         for index, layer in enumerate(self.decoder):
-            hidden = self._layer(layer, index, hidden, cache, cache.length, None)
+            hidden = self._layer(layer, index, hidden, cache, cache.length, beside=beside)
         return self._logits(hidden)
 
     def expected_embedding(self, probabilities: Tensor) -> Tensor:
@@ -273,11 +282,21 @@ class Network:
         logits = F.linear(normed, self.head).float()
         return logits.div_(self.config.soft_cap).tanh_().mul_(self.config.soft_cap)
 
-    def _layer(self, layer: Layer, index: int, hidden: Tensor, cache: Cache, start: int, mask: Tensor | None) -> Tensor:
+    def _layer(
+        self,
+        layer: Layer,
+        index: int,
+        hidden: Tensor,
+        cache: Cache,
+        start: int,
+        *,
+        mask: Tensor | None = None,
+        beside: bool = False,
+    ) -> Tensor:
         """One layer over `hidden` [B, n, hidden], whose first tokens stand at position `start`."""
         eps, norms, size = self.config.eps, layer.norms, hidden.shape[-1:]
         normed = F.rms_norm(hidden, size, norms["input"], eps).to(self.dtype)
-        attended = self._attention(layer, index, normed, cache, start, mask)
+        attended = self._attention(layer, index, normed, cache, start, mask, beside)
         hidden = hidden + F.rms_norm(attended, size, norms["post_attention"], eps)
         return self._feed_forward(layer, hidden)
 
@@ -296,17 +315,17 @@ class Network:
         return rotary[:, : shape.heads], rotary[:, shape.heads :], values.to(self.dtype).transpose(1, 2)
 
     def _attention(
-        self, layer: Layer, index: int, normed: Tensor, cache: Cache, start: int, mask: Tensor | None
+        self, layer: Layer, index: int, normed: Tensor, cache: Cache, start: int, mask: Tensor | None, beside: bool
     ) -> Tensor:
         """Attend from `normed` [B, n, hidden] to the cache and to itself; [B, n, hidden] float32."""
         batch, end = normed.shape[0], start + normed.shape[1]
         query, key, value = self._project(layer, normed, start)
         first = max(0, start - self.config.window + 1) if layer.shape.sliding else 0
         keys, values = cache.keys[index], cache.values[index]
-        if batch == 1:  # behind the prefix, in the same buffer: nothing is copied
+        if not beside:  # behind the prefix, in the same buffer: nothing is copied
             keys[:, start:end], values[:, start:end] = key[0], value[0]
             key, value = keys[None, :, first:end], values[None, :, first:end]
-        else:
+        elif start > first:
             key = torch.cat((keys[:, first:start].expand(batch, -1, -1, -1), key), 2)
             value = torch.cat((values[:, first:start].expand(batch, -1, -1, -1), value), 2)
         grouped = layer.shape.heads != layer.shape.kv_heads
