@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterator
 from itertools import combinations
 
@@ -43,6 +44,7 @@ _EMPTY = ("[]", "{}", "''", "0")
 #: Names offered to an insertion; more make the list long, and the nearest ones come first.
 _INSERTED_NAMES = 6
 _INSERTED_ATTRIBUTES = 4
+_INSERTED_FUNCTIONS = 4
 #: Conditions and sub-expressions offered to one place.
 _INSERTED_CONDITIONS = 4
 _COPIED_EXPRESSIONS = 10
@@ -56,6 +58,8 @@ def expression_edits(source: SourceText, statement: Statement) -> Iterator[Repla
     scope = statement.scope
     for site in statement.sites:
         if isinstance(getattr(site.node, "ctx", None), ast.Store | ast.Del):
+            if isinstance(site.node, ast.Tuple | ast.List):
+                yield from _swaps(source, site)
             continue
         yield from _removals(source, site)
         yield from _swaps(source, site)
@@ -86,9 +90,13 @@ def _is_value(site: Site) -> bool:
 
 def _is_free(site: Site) -> bool:
     """Whether brackets, commas or keywords delimit the expression: no operator around it binds tighter."""
-    return not isinstance(site.parent, ast.BinOp | ast.Compare | ast.BoolOp | _TIGHT) or (
-        (isinstance(site.parent, ast.Call) and site.field == "args")
-        or (isinstance(site.parent, ast.Subscript) and site.field == "slice")
+    return (
+        site.bracketed
+        or not isinstance(site.parent, ast.BinOp | ast.Compare | ast.BoolOp | _TIGHT)
+        or (
+            (isinstance(site.parent, ast.Call) and site.field == "args")
+            or (isinstance(site.parent, ast.Subscript) and site.field == "slice")
+        )
     )
 
 
@@ -156,8 +164,10 @@ def _removals(source: SourceText, site: Site) -> Iterator[Replacement]:
 def _fitting(source: SourceText, part: ast.expr, site: Site) -> str:
     """The text of `part` as it must be written to stay one operand in the place of `site`."""
     text = source.of(part)
-    atomic = isinstance(part, ast.Name | ast.Constant | _POSTFIXABLE | ast.List | ast.Tuple | ast.Dict | ast.Set)
-    return text if atomic or _is_free(site) or text.startswith("(") else f"({text})"
+    atomic = isinstance(part, ast.Constant | _POSTFIXABLE | ast.List | ast.Tuple | ast.Dict | ast.Set)
+    clause = isinstance(site.parent, ast.BoolOp) and not isinstance(part, ast.BoolOp | ast.IfExp | ast.Lambda)
+    side = isinstance(site.parent, ast.Compare) and isinstance(part, ast.BinOp)
+    return text if atomic or clause or side or _is_free(site) or text.startswith("(") else f"({text})"
 
 
 def _ends(source: SourceText, parts: list[ast.expr]) -> tuple[int, int]:
@@ -244,18 +254,20 @@ def _arithmetic(site: Site, scope: Scope) -> Iterator[Replacement]:
     if isinstance(site.parent, ast.Expr | ast.BoolOp | ast.comprehension) or isinstance(node, ast.Dict | ast.Set):
         return
     free = _is_free(site) or isinstance(site.parent, ast.Compare)
-    terms: list[str] = []
-    if value == "container":
-        if free:
-            terms = [f" + {name}" for name in scope.names_of("container")[:_INSERTED_NAMES]]
-            terms += [f" + [{name}]" for name in scope.variables[:_INSERTED_NAMES]]
-    else:
-        if not isinstance(node, ast.Constant):
-            terms = [" + 1", " - 1"]
-        if free:
-            others = scope.names_of("number") if value == "number" else scope.names_of("number", None)
-            terms += [f" {sign} {name}" for name in others[:_INSERTED_NAMES] if name != site.text for sign in "+-"]
-            terms += [" * 2", " // 2"] if value == "number" and not isinstance(node, ast.Constant) else []
+    constant = isinstance(node, ast.Constant)
+    terms: list[str] = [] if constant or value == "container" else [" + 1", " - 1"]
+    if free and value == "container":
+        terms = [f" + {name}" for name in scope.names_of("container", None)[:_INSERTED_NAMES] if name != site.text]
+        terms += [f" + [{name}]" for name in scope.variables[:_INSERTED_NAMES]]
+    elif free:
+        others = scope.names_of("number") if value == "number" else scope.names_of("number", None)
+        names = [name for name in others if name != site.text][:_INSERTED_NAMES]
+        terms += [f" {sign} {name}" for name in names for sign in "+-*"]
+        terms += [" * 2", " // 2"] if value == "number" and not constant else []
+        for name in names:
+            yield site.start, site.start, f"{name} - ", "insert-arithmetic"
+            if constant:
+                yield site.start, site.start, f"{name} + ", "insert-arithmetic"
     sums = isinstance(site.parent, ast.BinOp) and isinstance(site.parent.op, ast.Add | ast.Sub)
     for term in terms:
         if free or sums:
@@ -327,8 +339,8 @@ def _wraps(site: Site, scope: Scope) -> Iterator[Replacement]:
 
 
 def _own_functions(scope: Scope) -> list[str]:
-    """Functions of the file that this one calls, and itself."""
-    own = [name for name in scope.callees if name in scope.functions]
+    """Functions that this one calls, builtins aside, and itself."""
+    own = [name for name in scope.callees if not hasattr(builtins, name)][:_INSERTED_FUNCTIONS]
     if scope.function is not None and scope.function.name not in own:
         own.append(scope.function.name)
     return own

@@ -41,7 +41,7 @@ _SIBLINGS: Sequence[frozenset[str]] = [
         "list tuple set sorted reversed iter",
         "int float str bool round",
         "enumerate zip range reversed",
-        "len sum max",
+        "len sum max range",
         "map filter",
         "str repr",
         "ord chr",
@@ -213,12 +213,17 @@ def _keywords(source: SourceText, statement: Statement) -> Iterator[Replacement]
             others += ["return", *(f"return {value}" for value in ("None", "True", "False"))]
         for other in others:
             yield start, end, other, "keyword"
+    elif isinstance(owner, ast.Return) and owner.value is None:
+        yield start, statement.end, "yield", "keyword"
     elif isinstance(owner, ast.Return) and owner.value is not None and isinstance(function, ast.FunctionDef):
         yield start, start + len("return"), "yield", "keyword"
         if _may_yield_from(owner.value):
             yield start, start + len("return"), "yield from", "keyword"
     elif isinstance(owner, ast.Expr) and isinstance(owner.value, ast.Yield | ast.YieldFrom):
-        if owner.value.value is None or not isinstance(function, ast.FunctionDef):
+        if not isinstance(function, ast.FunctionDef):
+            return
+        if owner.value.value is None:
+            yield start, statement.end, "return", "keyword"
             return
         head = source.text[start : source.span(owner.value.value)[0]]
         end = start + len(head.rstrip(" ("))

@@ -80,6 +80,8 @@ class Site:
     start: int
     end: int
     text: str
+    bracketed: bool
+    """Whether parentheses of its own stand around it."""
 
 
 @dataclass(slots=True)
@@ -341,7 +343,9 @@ class File:
                 start, end = self.source.span(child)
                 if isinstance(node, ast.Call) and start == self.source.span(node.func)[1]:
                     start, end = start + 1, end - 1  # `sum(… for …)`: the parentheses are the call's own
-                record.sites.append(Site(child, node, name, start, end, self.source.text[start:end]))
+                text = self.source.text
+                bracketed = text[start - 1 : start] == "(" and text[end : end + 1] == ")"
+                record.sites.append(Site(child, node, name, start, end, text[start:end], bracketed))
             # Positions inside f-strings are wrong before Python 3.12.
             if not isinstance(child, ast.JoinedStr):
                 self._add_sites(child, record)
