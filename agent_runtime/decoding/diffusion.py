@@ -126,6 +126,7 @@ class DiffusionDecoder:
         self._snapshots.add(saved)
         return Snapshot(saved.length, saved)
 
+    @torch.inference_mode()
     def restore(self, snapshot: Snapshot) -> None:
         """O(1) while the snapshot's entries still stand in the cache, else one copy of them."""
         saved = snapshot.state
@@ -185,6 +186,7 @@ class DiffusionDecoder:
                 self._network.encode(torch.tensor(tokens, device=self.checkpoint.device), self._cache)
         return Timed(name, start, now_ns(), {"tokens": len(tokens), "position": self.position})
 
+    @torch.inference_mode()
     def _protect(self, start: int | None = None) -> None:
         """Copy what snapshots need of the entries from `start` on (default: the cache's end), which may be lost."""
         start = self._cache.length if start is None else start

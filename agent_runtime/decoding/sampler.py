@@ -37,7 +37,7 @@ class SamplerConfig:
         """Take what `generation_config.json` sets; `CheckpointError` for values that make no sense."""
         given = {
             "max_steps": generation.get("max_denoising_steps"),
-            "entropy_bound": (generation.get("sampler_config") or {}).get("entropy_bound"),
+            "entropy_bound": _entropy_bound(generation),
             "t_max": generation.get("t_max"),
             "t_min": generation.get("t_min"),
             "confidence": generation.get("confidence_threshold"),
@@ -50,6 +50,13 @@ class SamplerConfig:
     def temperature(self, step: int) -> float:
         """Temperature of step 0, 1, …: falls linearly from `t_max`."""
         return self.t_min + (self.t_max - self.t_min) * (1 - step / self.max_steps)
+
+
+def _entropy_bound(generation: Mapping[str, Any]) -> Any:
+    sampler = generation.get("sampler_config") or {}
+    if not isinstance(sampler, Mapping):
+        raise CheckpointError(f"generation_config.json sets sampler_config to {sampler!r}: give an object")
+    return sampler.get("entropy_bound")
 
 
 def accept(entropies: Tensor, free: Tensor, bound: float, at_least: int = 1) -> Tensor:
