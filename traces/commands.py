@@ -4,12 +4,16 @@ import json as json_module
 from collections.abc import Sequence
 from pathlib import Path
 
+from agent_runtime.errors import TraceError
+
 from .compare import compare
 from .jaeger import rebuild
+from .page import page
 from .reading import JAEGER_FILE, read_trace
 from .report import report
 from .show import show
 
+PAGE_FILE = "trace.html"
 JAEGER_PAGE = "http://localhost:16686"
 DOCKER_COMMAND = "docker run --rm -p 16686:16686 -p 4317:4317 -p 4318:4318 jaegertracing/jaeger:latest"
 
@@ -47,3 +51,14 @@ Then open {JAEGER_PAGE}/search, choose Upload, and give it
 or, if OTEL_EXPORTER_OTLP_ENDPOINT named this Jaeger when the run was made, open
   {JAEGER_PAGE}/trace/{trace_id}
 """
+
+
+def html_command(run_dir: Path, path: Path | None = None) -> str:
+    """`trace html RUN`: writes the page, into the run's folder unless told where, and tells its path."""
+    path = run_dir / PAGE_FILE if path is None else path
+    text = page(run_dir)
+    try:
+        path.write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise TraceError(f"{path} cannot be written: {error.strerror}.") from error
+    return f"{path}\n"
