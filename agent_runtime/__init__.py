@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agent_runtime.agent import Agent, RunResult
     from agent_runtime.session import run, stream
-    from agent_runtime.tool import Tool, tool
+    from agent_runtime.tool_definition import Tool, tool
 
 __all__ = ["Agent", "RunResult", "Tool", "run", "stream", "tool"]
 
 _HOMES = {
     "Agent": "agent_runtime.agent",
     "RunResult": "agent_runtime.agent",
-    "Tool": "agent_runtime.tool",
+    "Tool": "agent_runtime.tool_definition",
     "run": "agent_runtime.session",
     "stream": "agent_runtime.session",
-    "tool": "agent_runtime.tool",
+    "tool": "agent_runtime.tool_definition",
 }
 
 

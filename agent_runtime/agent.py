@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from agent_runtime.tool import Tool, builtin_tools
+from agent_runtime.tool_definition import Tool, builtin_tools
 
 Status = Literal["solved", "unsolved", "cancelled", "failed"]
 

@@ -16,7 +16,7 @@ from agent_runtime.budget import Budget
 from agent_runtime.decoding.decoder import Decoder, Timed, now_ns
 from agent_runtime.knowledge import Knowledge
 from agent_runtime.sandboxes.contract import Phase, Sandbox, ToolResult
-from agent_runtime.tool import Tool
+from agent_runtime.tool_definition import Tool
 from agent_runtime.traces import RunTrace
 from agent_runtime.transcript import Transcript
 
@@ -90,9 +90,9 @@ class Run:
                 record(self.trace, phase)
             span.set_attributes(
                 {
-                    "agent_runtime.tool.ok": result.ok,
-                    "agent_runtime.tool.timed_out": result.timed_out,
-                    "agent_runtime.tool.output_bytes": result.total_bytes,
+                    "agent_runtime.tool_definition.ok": result.ok,
+                    "agent_runtime.tool_definition.timed_out": result.timed_out,
+                    "agent_runtime.tool_definition.output_bytes": result.total_bytes,
                 }
             )
         if not quiet:

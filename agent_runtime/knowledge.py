@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_runtime.decoding.narrow import narrow_parameter, required_only
-from agent_runtime.tool import Tool
+from agent_runtime.decoding.narrow import limit_length, narrow_parameter, required_only
+from agent_runtime.tool_definition import Tool
 
 Schema = dict[str, Any]
+SEARCH_LENGTH = 24
+"""Characters of a search pattern, where the model is guided."""
 
 
 @dataclass
@@ -103,8 +105,13 @@ def _narrowed(
             return required_only(narrowed) if guided else narrowed
         case "patch":
             return narrow_parameter(schema, "path", known.files) if known.files else schema
+        case _ if guided and (known.last_call == name or known.tests_pass):
+            return None
+        case "search" if guided:
+            # Long patterns match nothing and make long canvases: 256 tokens instead of 32.
+            return required_only(limit_length(schema, "pattern", SEARCH_LENGTH))
         case _ if guided:
-            return None if known.last_call == name or known.tests_pass else required_only(schema)
+            return required_only(schema)
     return schema
 
 

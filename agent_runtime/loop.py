@@ -74,11 +74,8 @@ async def chat(run: Run) -> ToolCall:
         decoded: Decoded = await run.in_decoder(
             lambda: run.decoder.decode(grammar, seed=seed, deadline=run.budget.deadline)
         )
-        record(run.trace, prefill)
-        denoise, *inside = decoded.phases
-        parent = record(run.trace, denoise)
-        for phase in inside:
-            record(run.trace, phase, parent)
+        for phase in (prefill, *decoded.phases):
+            record(run.trace, phase)
         span.set_attributes(_chat_attributes(run, decoded))
     call = decoded.value
     if not isinstance(call, ToolCall):
@@ -94,7 +91,7 @@ async def chat(run: Run) -> ToolCall:
             arguments=dict(call.arguments),
             prefilled_tokens=len(new),
             prefill_ms=prefill.ms,
-            decode_ms=denoise.ms,
+            decode_ms=sum(phase.ms for phase in decoded.phases),
             forward_passes=decoded.forward_passes,
             canvas_length=decoded.canvas_length,
         )

@@ -1,0 +1,31 @@
+"""Small repositories with one bug each, written for these tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+SOURCE = '''def total(prices, discount):
+    """What is to be paid."""
+    amount = 0
+    for price in prices:
+        amount -= price
+    return amount - discount
+'''
+TESTS = '''import pytest
+
+from shop import total
+
+
+@pytest.mark.parametrize(("prices", "paid"), [([], 0), ([3], 3), ([3, 4], 7)])
+def test_total(prices, paid):
+    assert total(prices, 0) == paid
+'''
+FIXED_LINE = "        amount += price\n"
+
+
+def make_shop(folder: Path) -> Path:
+    """A repository whose `shop.py` subtracts where it should add, in line 5."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "shop.py").write_text(SOURCE)
+    (folder / "test_shop.py").write_text(TESTS)
+    return folder
