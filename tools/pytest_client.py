@@ -1,8 +1,10 @@
 """Running pytest from the tool's side: start or ask for a run, follow its events, end it at its limits."""
 
+# ruff: noqa: PTH123
 from __future__ import annotations
 
 import json
+import math
 import os
 import selectors
 import socket
@@ -14,12 +16,14 @@ from typing import Any
 
 from agent_runtime.tools.command import Collector, Stream
 from agent_runtime.tools.processes import kill_tree
-from agent_runtime.tools.pytest_process import BOOT, MAX_REQUEST, transmit
+from agent_runtime.tools.pytest_process import BOOT
+from agent_runtime.tools.pytest_server import MAX_REQUEST, transmit
 from agent_runtime.tools.verdict import Verdict
 from agent_runtime.tools.workspace import Workspace
 
 CHUNK = 64 * 1024
 LOOK = 0.1  # seconds between looks at a silent process: a child of it may hold its socket open after its end
+PATIENCE = 4
 DRAIN = 5.0  # seconds within which a killed run must be gone
 
 
@@ -34,7 +38,10 @@ class Limits:
     """The same as seconds from the start: what the text tells."""
 
     test_s: float | None
-    """Seconds for one test, and for the collection of all."""
+    """Seconds of processor time for one test, and for the collection of all; of wall time `PATIENCE` times as many.
+
+    An endless loop is found out after `test_s`, and a busy machine makes no test fail.
+    """
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,11 @@ class Follower:
         self.collector = Collector(workspace.output_cap, workspace.tmp)
         self.partial = b""
         self.started = time.monotonic()
-        self.phase_began: float | None = self.started
+        self.pid = 0
+        self.phase_began: float | None = None
+        self.phase_cpu = 0.0
+        self.extra = 0.0
+        """Seconds that the phase gets beyond `test_s`, because its process had to wait for a processor."""
         self.collect_s: float | None = None
         self.gone = False
         self.status: int | None = None
@@ -80,12 +91,14 @@ class Follower:
                 limit = self.next_limit()
                 if not ready and has_ended():
                     break
-                if timed_out_after is None and not self.gone and time.monotonic() >= limit:
+                if time.monotonic() < limit or self.gone or self.starved(limit):
+                    continue
+                if timed_out_after is None:
                     killed_test = limit < self.limits.deadline
                     timed_out_after = self.limits.test_s if killed_test else self.limits.run_s
                     kill()
                     self.limits = Limits(time.monotonic() + DRAIN, 0, None)
-                elif timed_out_after is not None and time.monotonic() >= limit:
+                else:
                     break
         while self.read_output():
             pass
@@ -95,7 +108,18 @@ class Follower:
         """When the phase that runs now, or the whole run, must have ended."""
         if self.limits.test_s is None or self.phase_began is None:
             return self.limits.deadline
-        return min(self.limits.deadline, self.phase_began + self.limits.test_s)
+        return min(self.limits.deadline, self.phase_began + self.limits.test_s + self.extra)
+
+    def starved(self, limit: float) -> bool:
+        """At the limit of a phase: whether it has not had its processor time yet. Puts the limit off if so."""
+        if limit >= self.limits.deadline or self.limits.test_s is None or self.phase_began is None:
+            return False
+        left = self.limits.test_s - (processor_seconds(self.pid) - self.phase_cpu)
+        most = self.limits.test_s * PATIENCE - (time.monotonic() - self.phase_began)
+        if min(left, most) <= 0:
+            return False
+        self.extra += max(0.01, min(left, most))
+        return True
 
     def read_events(self) -> bool:
         """Take what has arrived; False at the end."""
@@ -114,10 +138,11 @@ class Follower:
         if kind == "exit":
             self.status, self.gone = event["status"], True
             return
-        if kind == "collected":
+        if kind in ("started", "begin"):
+            self.pid = event.get("pid", self.pid)
+            self.phase_began, self.phase_cpu, self.extra = now, event["cpu"], 0.0
+        elif kind == "collected":
             self.collect_s, self.phase_began = now - self.started, None
-        elif kind == "begin":
-            self.phase_began = now
         elif kind == "done":
             self.phase_began = None
         self.verdict.take(event)
@@ -139,6 +164,16 @@ def parse(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return event if isinstance(event, dict) and "event" in event else None
+
+
+def processor_seconds(pid: int) -> float:
+    """Processor time that a process has used, in its own code and in the kernel; infinite where it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return math.inf
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def run_cold(workspace: Workspace, request: dict[str, Any], limits: Limits, env: dict[str, str]) -> Run:

@@ -2,8 +2,9 @@
 
 Runs in the repository's interpreter with whatever pytest is there (7.0 or newer). Events are JSON objects:
 
-    {"event": "collected", "total": 9, "files": [...]}
-    {"event": "begin", "test": ID}                     a test starts: at a hang, the last of these names it
+    {"event": "started", "pid": 7, "cpu": 0.2}         pytest is loaded, the repository not yet; process, its seconds
+    {"event": "collected", "total": 9}
+    {"event": "begin", "test": ID, "cpu": 0.2}         a test starts: at a hang, the last of these names it
     {"event": "done", "test": ID, "outcome": OUTCOME}  passed, failed, error, skipped, xfailed, xpassed
     {"event": "failure", "test": ID, ...}              the first failure only: where, and which assertion
     {"event": "uncollected", "file": FILE, ...}        a file that cannot be imported, as a failure is
@@ -16,8 +17,9 @@ from __future__ import annotations
 import linecache
 import os
 import re
+import time
 from collections.abc import Callable, Generator
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,20 +41,45 @@ if TYPE_CHECKING:
 class Reporter:
     """Turns pytest's hooks into events; tests named in `first` run before the others, in that order."""
 
-    def __init__(self, send: Callable[[dict[str, Any]], None], root: str, first: list[str]) -> None:
+    def __init__(
+        self, send: Callable[[dict[str, Any]], None], root: str, first: list[str], stop_at_first: bool
+    ) -> None:
         self.send = send
         self.root = root.rstrip("/") + "/"
         self.first = {test: index for index, test in enumerate(first)}
+        self.stop_at_first = stop_at_first
+        self.at_start: Callable[[Any], None] | None = None
+        """Called when everything is ready to collect."""
         self.outcome = ""
         self.failure_sent = False
+        self.bare = False
+        """Whether there are no plugins but pytest's own, nor a conftest."""
+
+    def started(self) -> None:
+        """The run begins, in this process."""
+        self.send({"event": "started", "pid": os.getpid(), "cpu": time.process_time()})
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: Any) -> None:
         """Drop what only a terminal shows; a plugin from elsewhere may rely on it, and then it stays."""
-        config.option.tbstyle = "native"
+        if self.stop_at_first:
+            config.option.maxfail = 1
+        self.bare = all(is_pytests_own(plugin) for plugin in config.pluginmanager.get_plugins() if plugin is not self)
         terminal = config.pluginmanager.get_plugin("terminalreporter")
-        if terminal is not None and not config.pluginmanager.list_plugin_distinfo():
+        if terminal is not None and self.bare:
             config.pluginmanager.unregister(terminal)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionstart(self, session: Any) -> None:
+        """Stand here, where a process that is prepared for many runs forks them."""
+        if self.at_start is not None:
+            self.at_start(session.config)
+
+    def take_over(self, first: list[str], stop_at_first: bool, config: Any) -> None:
+        """Become the reporter of another run, in a process forked at `at_start`."""
+        self.first = {test: index for index, test in enumerate(first)}
+        if stop_at_first:
+            config.option.maxfail = 1
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
@@ -62,8 +89,7 @@ class Reporter:
 
     def pytest_collection_finish(self, session: Any) -> None:
         """Tell how many tests will run."""
-        files = dict.fromkeys(str(item.path) for item in session.items)
-        self.send({"event": "collected", "total": len(session.items), "files": list(files)})
+        self.send({"event": "collected", "total": len(session.items)})
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_make_collect_report(self, collector: Any) -> Generator[None, Any, None]:
@@ -82,11 +108,13 @@ class Reporter:
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """A test begins."""
         self.outcome = ""
-        self.send({"event": "begin", "test": nodeid})
+        self.send({"event": "begin", "test": nodeid, "cpu": time.process_time()})
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, item: Any, call: Any) -> Generator[None, Any, None]:
         """Describe the first failure while its exception is still there."""
+        if self.bare:  # pytest would write out every traceback for the terminal, at 3 ms each and more
+            item.repr_failure = item._repr_failure_py = short_failure
         report = (yield).get_result()
         if report.outcome != "failed" or self.failure_sent:
             return
@@ -128,8 +156,6 @@ class Reporter:
             own.append(make_frame(error.filename, error.lineno or 0, "<module>", text))
         places = in_test or own or frames
         code = [frame for frame in own if not TEST_FILE.search(frame["file"]) and frame["file"] != test_file]
-        if len(frames) > HEAD_FRAMES + TAIL_FRAMES:
-            frames = frames[:HEAD_FRAMES] + frames[-TAIL_FRAMES:]
         return {
             "message": self.clean(message_of(error))[:MAX_MESSAGE],
             "place": self.relative(places[-1]) if places else None,
@@ -146,14 +172,30 @@ class Reporter:
         return ADDRESS.sub("0x…", text.replace(self.root, ""))
 
 
+def is_pytests_own(plugin: Any) -> bool:
+    """Whether a plugin comes with pytest."""
+    name = plugin.__name__ if isinstance(plugin, ModuleType) else plugin.__module__
+    return str(name).split(".")[0] in ("_pytest", "pytest")
+
+
+def short_failure(excinfo: Any, style: Any = None) -> str:
+    """A failure in a line, in place of pytest's own text."""
+    return str(excinfo.exconly(tryshort=True))
+
+
 def walk(traceback: TracebackType | None) -> list[Frame]:
     """The frames from the outermost to where the exception was raised, without those of pytest itself."""
     found: list[tuple[str, int, str]] = []
+    machinery: dict[str, bool] = {}
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        if not MACHINERY.search(code.co_filename):
+        if code.co_filename not in machinery:
+            machinery[code.co_filename] = MACHINERY.search(code.co_filename) is not None
+        if not machinery[code.co_filename]:
             found.append((code.co_filename, traceback.tb_lineno, code.co_name))
         traceback = traceback.tb_next
+    if len(found) > HEAD_FRAMES + TAIL_FRAMES:
+        found = found[:HEAD_FRAMES] + found[-TAIL_FRAMES:]
     return [make_frame(file, line, name, linecache.getline(file, line)) for file, line, name in found]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from agent_runtime.tools.command import CommandResult, run_command
 from agent_runtime.tools.pytest_client import Limits, Run, WarmServer, run_cold
-from agent_runtime.tools.verdict import ERROR, cut, render, seconds
+from agent_runtime.tools.verdict import ERROR, TIMED_OUT, cut, render, seconds
 from agent_runtime.tools.workspace import Outcome, Workspace, failure
 
 MARGIN = 0.3
@@ -66,7 +66,8 @@ def run_tests(
         stop_at_first: End at the first failure.
         timeout: Seconds for the whole run.
         first: Test ids to run before the others.
-        test_timeout: Seconds for one test, and for collecting all; the run ends where one takes longer.
+        test_timeout: Seconds of processor time for one test, and for collecting all; the run ends where one takes
+            more, or four times as long on the clock.
         warm: Use the process that has pytest loaded, where the repository allows it.
     """
     limit = max(0.05, workspace.remaining() - MARGIN)
@@ -76,13 +77,12 @@ def run_tests(
     if arguments is None:
         assert command is not None
         return run_other(workspace, command, limits)
-    if stop_at_first:
-        arguments = ["-x", *arguments]
     shadowed = holds_preloaded(workspace.root)
     request = {
         "root": workspace.root,
         "arguments": ["-p", "no:cacheprovider", f"--rootdir={workspace.root}", *arguments, *(select or [])],
         "first": first or [],
+        "stop_at_first": stop_at_first,
         "shadowed": shadowed,
     }
     began = time.monotonic()
@@ -100,11 +100,13 @@ def run_tests(
         warm=was_warm,
         duration_s=round(time.monotonic() - began, 4),
         collect_s=run.collect_s and round(run.collect_s, 4),
-        output=run.output.text()[-4_000:],
     )
+    printed = run.output.text()[-4_000:]
+    if data["status"] in (ERROR, TIMED_OUT):
+        data["output"] = printed
     return Outcome(
         ok=True,
-        text=render(data) + unexplained(data, workspace),
+        text=render(data) + unexplained(data, printed, workspace),
         data=data,
         timed_out=run.timed_out_after is not None,
         truncated=run.output.truncated,
@@ -151,12 +153,12 @@ def told(run_s: float, workspace: Workspace, timeout: float | None) -> float:
     return float(round(remaining)) if remaining >= 1 else round(remaining, 1)
 
 
-def unexplained(data: dict[str, Any], workspace: Workspace) -> str:
+def unexplained(data: dict[str, Any], printed: str, workspace: Workspace) -> str:
     """The end of what was printed, where pytest failed without an event that says why."""
     explained = data["collection_errors"] or data["first_failure"] or data["message"]
     if data["status"] != ERROR or explained:
         return ""
-    lines = data["output"].replace(workspace.root + "/", "").strip().splitlines()
+    lines = printed.replace(workspace.root + "/", "").strip().splitlines()
     return "".join(cut(line) + "\n" for line in lines[-5:])
 
 
