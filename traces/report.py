@@ -26,7 +26,7 @@ from .conventions import (
 )
 from .otlp_json import RecordedSpan
 from .percentiles import percentile
-from .reading import RecordedTrace, read_trace
+from .reading import FINISHED_FILE, RecordedTrace, read_trace
 
 NO_TOOL = "no tool"
 
@@ -149,8 +149,10 @@ def report(run_dirs: Iterable[Path]) -> Report:
 def latency_summary(run_dir: Path) -> dict[str, dict[str, float]]:
     """Per phase n, p50_ms, p95_ms, p99_ms, total_ms and share of wall time, for `result.json`.
 
-    Raises TraceError like `report`.
+    Nothing for a run that was not recorded (OTEL_SDK_DISABLED). Raises TraceError like `report`.
     """
+    if not (run_dir / FINISHED_FILE).exists():
+        return {}
     return {
         row.phase: {
             "n": row.n,

@@ -21,7 +21,7 @@ from pytest_genai_semconv import (
 )
 
 from agent_runtime.errors import TraceError
-from agent_runtime.traces import RunTrace, conventions, now_ns
+from agent_runtime.traces import RunTrace, conventions, latency_summary, now_ns
 from agent_runtime.traces.clock import shift_into
 from agent_runtime.traces.reading import read_trace
 
@@ -214,6 +214,7 @@ def test_a_disabled_sdk_records_nothing(tmp_path, monkeypatch):
         chat.set_attributes({"b": 2})
         assert trace.record("prefill", 1, 2) is None
     assert list(tmp_path.iterdir()) == []
+    assert latency_summary(tmp_path) == {}
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path):
