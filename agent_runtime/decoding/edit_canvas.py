@@ -97,19 +97,16 @@ def dedent(line: Sequence[Lexeme], columns: int) -> tuple[Lexeme, ...]:
 
 @dataclass(frozen=True)
 class Row:
-    """The canvas of one focus line: `tokens`, and where in it the parts of the focus line stand.
+    """The canvas of one focus line: `tokens`, and where in it the lexemes stand.
 
-    `places[i]` are the positions of lexeme i's tokens; `gaps[i]` is the first hole in front of lexeme i,
-    `gaps[-1]` the one behind the last; None where there is no gap (in front of the line start).
-    `others` holds the token positions of the lexemes of the unit's other lines, by index of the line.
+    `places` holds the positions of each lexeme's tokens, for the focus line and the lines shown below it.
+    `gaps` holds the first hole in front of each lexeme of the focus line (None in front of the line start),
+    and the one behind its last.
     """
 
-    focus: int
-    """Index of the focus line in the unit."""
     tokens: list[int]
     places: list[range]
     gaps: list[int | None]
-    others: dict[int, list[range]]
 
 
 def row(unit: Unit, focus: int, encode: Encode, hole: int) -> Row | None:
@@ -123,25 +120,22 @@ def row(unit: Unit, focus: int, encode: Encode, hole: int) -> Row | None:
     if shown is None:
         return None
     tokens: list[int] = []
-    places: dict[int, list[range]] = {}
+    places: list[range] = []
     own_gaps: list[int | None] = []
     for index in shown:
-        here = places.setdefault(index, [])
         for place, lexeme in enumerate(unit.lines[index].lexemes):
-            if index == shown[0] and place == 0:
-                here.append(range(0))  # a canvas starts with its first word, not with a line start
-                own_gaps.extend([None] if index == focus else [])
-                continue
             if index == focus:
                 own_gaps.append(len(tokens) if place > 0 else None)
                 tokens.extend([hole] * GAP if place > 0 else [])
-            ids = encode(lexeme.whole)
-            here.append(range(len(tokens), len(tokens) + len(ids)))
+            # a canvas starts with its first word, not with a line start
+            ids = () if index == shown[0] and place == 0 else encode(lexeme.whole)
+            if index >= focus:
+                places.append(range(len(tokens), len(tokens) + len(ids)))
             tokens.extend(ids)
         if index == focus:
             own_gaps.append(len(tokens))
             tokens.extend([hole] * GAP)
-    return Row(focus, tokens, places.pop(focus), own_gaps, places)
+    return Row(tokens, places, own_gaps)
 
 
 def _window(sizes: Sequence[int], focus: int, budget: int) -> list[int] | None:
@@ -153,17 +147,16 @@ def _window(sizes: Sequence[int], focus: int, budget: int) -> list[int] | None:
     if focus > 0 and sizes[0] <= left:
         chosen.add(0)
         left -= sizes[0]
-    up, down = focus - 1, focus + 1
-    while up > 0 or down < len(sizes):
-        grown = False
-        for index in (up, down):
-            if 0 < index < len(sizes) and index not in chosen and sizes[index] <= left:
+    # Nearest first, both ways in turn; a line that does not fit ends its side, so none is left out between.
+    sides = [iter(range(focus - 1, 0, -1)), iter(range(focus + 1, len(sizes)))]
+    while sides:
+        for side in list(sides):
+            index = next(side, None)
+            if index is None or sizes[index] > left:
+                sides.remove(side)
+            else:
                 chosen.add(index)
                 left -= sizes[index]
-                grown = True
-        if not grown:
-            break
-        up, down = up - 1, down + 1
     return sorted(chosen)
 
 
@@ -171,8 +164,11 @@ def _window(sizes: Sequence[int], focus: int, budget: int) -> list[int] | None:
 Pair = tuple[Lexeme | None, Lexeme | None]
 
 
-def align(old: Sequence[Lexeme], new: Sequence[Lexeme]) -> list[Pair]:
-    """Pair the lexemes of a line before and after an edit, as the training aligns its injected bugs."""
+def align(old: Sequence[Lexeme], new: Sequence[Lexeme]) -> tuple[int, list[Pair]]:
+    """How many lexemes stay at the start, and the pairs from there to the last difference.
+
+    Replaced lexemes pair one by one, as where the training injects its bugs.
+    """
     shorter = min(len(old), len(new))
     head = 0
     while head < shorter and old[head] == new[head]:
@@ -180,9 +176,7 @@ def align(old: Sequence[Lexeme], new: Sequence[Lexeme]) -> list[Pair]:
     tail = 0
     while tail < shorter - head and old[-1 - tail] == new[-1 - tail]:
         tail += 1
-    same: list[Pair] = [(lexeme, lexeme) for lexeme in old]
-    middle = _align_different(old[head : len(old) - tail], new[head : len(new) - tail])
-    return [*same[:head], *middle, *same[len(old) - tail :]]
+    return head, _align_different(old[head : len(old) - tail], new[head : len(new) - tail])
 
 
 def _align_different(old: Sequence[Lexeme], new: Sequence[Lexeme]) -> list[Pair]:
@@ -209,24 +203,20 @@ class Change:
     old: int
 
 
-def changes(row: Row, pairs: Sequence[Pair], encode: Encode, hole: int) -> tuple[list[Change], int]:
+def changes(row: Row, head: int, pairs: Sequence[Pair], encode: Encode, hole: int) -> tuple[list[Change], int]:
     """The canvas positions that an edit changes, and how many of its tokens find no place on the canvas.
 
-    `pairs` begin with the first lexeme of the focus line; those behind its last lexeme belong to the lines
-    below. Tokens of a replaced lexeme pair one by one; what is left over is deleted (a hole is wanted) or
-    goes into the gap behind.
+    `head` and `pairs` are what `align` returns for the lexemes from the focus line on; those behind its last
+    belong to the lines below. Tokens of a replaced lexeme pair one by one; what is left over is deleted (a
+    hole is wanted) or goes into the gap behind.
     """
     out: list[Change] = []
     homeless = 0
-    places = list(row.places)
-    for below in sorted(row.others):
-        if below > row.focus:
-            places += row.others[below]
-    at, filled = 0, 0
+    at, filled = head, 0
     for old, new in pairs:
         wanted = encode(new.whole) if new is not None else ()
         if old is not None:
-            present = places[at] if at < len(places) else range(0)
+            present = row.places[at] if at < len(row.places) else range(0)
             at, filled = at + 1, 0
             if old == new:
                 continue

@@ -242,6 +242,11 @@ def test_edits_of_standard_library_functions_compile(source: str, seed: int) -> 
         check(source, edit)
 
 
+def test_long_lines_are_not_taken_apart() -> None:
+    table = "x = [" + ", ".join(map(str, range(5000))) + "]\n"
+    assert all(edit.kind not in ("constant", "remove") for edit in enumerate_edits(table))
+
+
 def test_enumeration_is_fast() -> None:
     """30 lines within 150 ms on the two cores it is made for; ten times that here, for a busy machine."""
     source = FUNCTION + FUNCTION.replace("pick", "choose")
