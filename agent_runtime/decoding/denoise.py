@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from agent_runtime.decoding.tokenizer import Tokenizer
 
 
+# Nats per slot under which a call that fills its canvas gets a longer one. Above, the model does not know what to
+# write, and would write it to the end of every canvas: 256 slots cost ten times the time of 32.
+GROW_BELOW = 1.0
+
+
 class CanvasModel(Protocol):
     """What the loop needs of a network."""
 
@@ -124,7 +129,8 @@ class Denoiser:
             matters = (draft != self._eos) & (draft != self._pad)  # behind the end nothing is left to decide
             doubt = (marginals.entropy * matters).sum()
             settled = (draft == previous).all() & (doubt < settings.confidence * matters.sum())
-            certain, stable, full = torch.stack((doubt <= settings.entropy_bound, settled, matters.all())).tolist()
+            certain, stable = bool(doubt <= settings.entropy_bound), bool(settled)
+            full = bool(matters.all()) and doubt.item() < GROW_BELOW * length
             quota = math.ceil(slots * progress.steps / settings.max_steps)
             believed = accept(marginals.entropy, free, settings.entropy_bound, quota)
             tokens = torch.where(believed, draft, self._noise(length, progress.generator))
@@ -140,7 +146,7 @@ class Denoiser:
             progress.phases.append(Timed("denoise", begun, ended, attributes))
             begun = ended
             stopped = progress.exhausted()
-            if full and not last:  # the call may have been cut short by the canvas's end
+            if full and not last:  # the canvas's end may have cut the call short
                 stopped = stopped or "full"
             elif certain or stable:
                 stopped = "certain" if certain else "stable"

@@ -194,15 +194,13 @@ def test_what_the_grammar_alone_decides_takes_no_pass(network_decoder) -> None:
     assert (decoded.forward_passes, decoded.stopped) in {(0, "forced"), (1, "certain")}
 
 
-def test_a_canvas_grows_when_the_call_needs_more(network_decoder, monkeypatch) -> None:
-    text = {"type": "object", "properties": {"text": {"type": "string", "minLength": 40}}, "required": ["text"]}
-    grammar = compile_calls({"say": text}, network_decoder.tokenizer)
-    monkeypatch.setattr(type(grammar), "likely_length", grammar.min_length)
-    monkeypatch.setattr("agent_runtime.decoding.denoise.bucket", lambda grammar: 64)
+def test_a_canvas_is_as_long_as_the_shortest_call_needs(network_decoder) -> None:
     network_decoder.prefill(prompt(network_decoder))
-    decoded = network_decoder.decode(grammar, seed=0)
-    assert decoded.canvas_length > 64
-    assert len(decoded.value.arguments["text"]) >= 40
+    for length in (5, 60, 130):
+        text = {"type": "object", "properties": {"text": {"const": "x" * length}}, "required": ["text"]}
+        decoded = network_decoder.decode(compile_calls({"say": text}, network_decoder.tokenizer), seed=0)
+        assert decoded.value.arguments["text"] == "x" * length
+        assert len(decoded.tokens) <= decoded.canvas_length <= 2 * max(32, len(decoded.tokens))
 
 
 def test_a_deadline_that_has_passed_still_gives_a_valid_call(network_decoder) -> None:

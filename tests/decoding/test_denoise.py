@@ -170,6 +170,13 @@ def test_a_long_call_finds_its_canvas(tokenizer, grammar) -> None:
     assert [len(canvas) for canvas in model.canvases] == sorted({len(canvas) for canvas in model.canvases})
 
 
+def test_a_model_that_does_not_know_what_to_write_gets_no_longer_canvas(tokenizer, grammar) -> None:
+    model = Opinion(tokenizer, 3.0, ("search", {"query": "the quick brown fox jumps over the lazy dog, " * 3}))
+    decoded = denoise(model, tokenizer, grammar, max_steps=4)
+    assert len(decoded.tokens) == decoded.canvas_length
+    assert len({len(canvas) for canvas in model.canvases}) == 1
+
+
 def test_decoders_by_name(tiny_folders) -> None:
     assert load_decoder(tiny_folders["small"], device="cpu").position == 0
     with pytest.raises(CheckpointError):
