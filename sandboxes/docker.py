@@ -73,7 +73,7 @@ class DockerSandbox(ServedSandbox):
                 command=bootstrap.command("python3", WORKSPACE, "/tmp", self._limits.output_bytes, owner=0),  # noqa: S108
                 user=f"{UID}:{GID}",
                 working_dir=WORKSPACE,
-                environment={**ENVIRONMENT, "HOME": "/tmp/home", "TMPDIR": "/tmp"},  # noqa: S108
+                environment=ENVIRONMENT,
                 labels={"agent-runtime.run": self._run_id, **daemon.identity()},
                 stdin_open=True,
                 tty=False,

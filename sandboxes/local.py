@@ -42,10 +42,10 @@ class LocalSandbox(ServedSandbox):
 
     async def _launch(self) -> tuple[socket.socket, PlainStream, bytes]:
         self._folder = folder = Path(tempfile.mkdtemp(prefix="agent-runtime-local-"))
-        for name in ("workspace", "tmp", "tmp/home"):
+        for name in ("workspace", "tmp"):
             (folder / name).mkdir()
         ours, theirs = socket.socketpair()
-        environment = {**os.environ, **ENVIRONMENT, "HOME": str(folder / "tmp" / "home"), "TMPDIR": str(folder / "tmp")}
+        environment = {**os.environ, **ENVIRONMENT}
         command = bootstrap.command(
             self._python, str(folder / "workspace"), str(folder / "tmp"), self._limits.output_bytes, os.getpid()
         )

@@ -13,7 +13,6 @@ from typing import Any, Self
 
 import anyio
 import anyio.to_thread
-from anyio.abc import TaskGroup
 
 from agent_runtime.errors import RepositoryError, SandboxLost, SandboxUnavailable
 from agent_runtime.sandboxes import patches
@@ -40,7 +39,6 @@ class ServedSandbox(abc.ABC):
 
     def __init__(self, limits: SandboxLimits) -> None:
         self._limits = limits
-        self._group: TaskGroup | None = None
         self._channel: Channel | None = None
         self._info: SandboxInfo | None = None
         self._baseline = Tree()
@@ -75,12 +73,9 @@ class ServedSandbox(abc.ABC):
         try:
             stream, form, first = await self._launch()
             self._channel = Channel(stream, form)
-            self._group = anyio.create_task_group()
-            await self._group.__aenter__()
-            self._channel.post(first)
             try:
                 with anyio.fail_after(GREETING_LIMIT):
-                    hello = await self._group.start(self._channel.run)
+                    hello = await self._channel.greet(first)
             except TimeoutError:
                 raise SandboxUnavailable(f"the tool server did not answer within {GREETING_LIMIT:g} s") from None
             except SandboxLost as error:
@@ -98,16 +93,10 @@ class ServedSandbox(abc.ABC):
         await self._end()
 
     async def _end(self) -> None:
-        try:
-            if self._group is not None:
-                self._group.cancel_scope.cancel()
-                await self._group.__aexit__(None, None, None)
-        finally:
-            self._group = None
-            if self._channel is not None:
-                self._channel.close("the sandbox was closed")
-            with anyio.CancelScope(shield=True):
-                await self._remove()
+        if self._channel is not None:
+            self._channel.close("the sandbox was closed")
+        with anyio.CancelScope(shield=True):
+            await self._remove()
 
     async def call(self, tool: str, arguments: Mapping[str, Any], timeout: float) -> ToolResult:
         """Run one tool."""

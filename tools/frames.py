@@ -30,6 +30,7 @@ KINDS = frozenset([CALL, CANCEL, DATA, HELLO, REPLY])
 MAX_FRAME = 64 * 1024 * 1024  # bytes of a body: the list of a repository of 300,000 files still fits
 CHUNK = 256 * 1024  # bytes of one DATA frame: another call's frame waits for no more than this
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode  # made once: `json.dumps` makes one for each call
 _HEADER = struct.Struct(">Ic")
 _CALL_ID = struct.Struct(">I")
 
@@ -40,7 +41,7 @@ class BadFrame(Exception):
 
 def frame(kind: bytes, message: dict[str, Any]) -> bytes:
     """One frame with a JSON body. Raises `BadFrame` where the body is larger than `MAX_FRAME`."""
-    body = json.dumps(message, separators=(",", ":")).encode()
+    body = _encode(message).encode()
     if len(body) > MAX_FRAME:
         raise BadFrame(f"a message of {len(body)} bytes is larger than a frame may be ({MAX_FRAME})")
     return _HEADER.pack(len(body), kind) + body

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -11,17 +10,17 @@ from typing import Any
 from agent_runtime.tools.frames import MAX_FRAME, REPLY, BadFrame, frame
 from agent_runtime.tools.workspace import Outcome, OutsideWorkspace, Workspace, failure
 
-signature = functools.lru_cache(maxsize=None)(inspect.signature)
-
 
 def invoke(function: Callable[..., Outcome], workspace: Workspace, arguments: dict[str, Any]) -> Outcome:
     """The outcome of one call; what a tool raises becomes an outcome too."""
     try:
-        signature(function).bind(workspace, **arguments)
-    except TypeError as error:
-        return failure("invalid_arguments", f"the arguments do not fit: {error}")
-    try:
         return function(workspace, **arguments)
+    except TypeError as error:
+        try:
+            inspect.signature(function).bind(workspace, **arguments)
+        except TypeError as misfit:
+            return failure("invalid_arguments", f"the arguments do not fit: {misfit}")
+        return failure("internal", f"the tool failed: TypeError: {error}")
     except OutsideWorkspace as error:
         return failure("outside_workspace", str(error))
     except OSError as error:

@@ -415,13 +415,16 @@ def main(argv: list[str]) -> None:
         processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != int(owner):
             return
-    root = os.path.realpath(root)
+    root, tmp = os.path.realpath(root), os.path.realpath(tmp)
     os.chdir(root)
+    os.environ["HOME"] = f"{tmp}/home"
+    os.environ["TMPDIR"] = tmp
+    os.makedirs(os.environ["HOME"], exist_ok=True)  # noqa: PTH103
     gc.collect()
     gc.freeze()  # a child's collections then leave the parent's pages alone: fewer copied on write
     workspace = Workspace(
         root=root,
-        tmp=os.path.realpath(tmp),
+        tmp=tmp,
         python=sys.executable,
         package=package,
         deadline=0.0,

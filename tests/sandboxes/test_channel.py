@@ -139,11 +139,10 @@ async def ends(anyio_backend):
     with theirs:
         server = Server(theirs)
         channel = Channel(ours, PlainStream())
-        async with anyio.create_task_group() as group:
-            await server.send(HELLO)
-            await group.start(channel.run)
-            yield channel, server
-            group.cancel_scope.cancel()
+        await server.send(HELLO)
+        await channel.greet(b"")
+        yield channel, server
+        channel.close("the test is over")
 
 
 @pytest.mark.anyio
@@ -241,6 +240,33 @@ async def test_a_stream_that_ends_or_breaks_loses_every_call(ends, last):
 
 
 @pytest.mark.anyio
+async def test_when_the_call_that_reads_is_cancelled_another_one_reads_on(ends):
+    channel, server = ends
+    texts = []
+
+    async def ask():
+        texts.append((await channel.call("noop", {}, 5))[0].text)
+
+    async def serve(reader):
+        asked = [json.loads((await server.next())[1])["id"] for _ in range(3)]
+        reader.cancel()
+        kind, body = await server.next()
+        assert (kind, json.loads(body)["id"]) == (frames.CANCEL, asked[0])
+        for call_id in asked[1:]:
+            await server.answer(call_id, text=str(call_id))
+        await server.answer(asked[0])
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group, anyio.create_task_group() as reading:
+            reading.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            group.start_soon(ask)
+            group.start_soon(ask)
+            group.start_soon(serve, reading.cancel_scope)
+    assert sorted(texts) == ["2", "3"]
+
+
+@pytest.mark.anyio
 async def test_a_reply_without_its_fields_is_a_protocol_error(ends):
     channel, server = ends
 
@@ -269,6 +295,7 @@ async def test_a_greeting_of_another_protocol_is_refused(anyio_backend):
     ours, theirs = socket.socketpair()
     with theirs:
         theirs.send(frames.frame(frames.HELLO, {"protocol": 99}))
-        async with anyio.create_task_group() as group:
-            with pytest.raises(SandboxLost, match="protocol 99"):
-                await group.start(Channel(ours, PlainStream()).run)
+        channel = Channel(ours, PlainStream())
+        with pytest.raises(SandboxLost, match="protocol 99"):
+            await channel.greet(b"")
+        channel.close("the test is over")
