@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import tokenizers
 import torch
@@ -15,6 +16,8 @@ from agent_runtime.decoding.edits import Edit, enumerate_edits
 from agent_runtime.decoding.lexer import Lexeme, join, lex, lex_lines
 from agent_runtime.decoding.ranking import evaluate_ranking, random_order, rank_edits, weigh
 from agent_runtime.decoding.tokenizer import Tokenizer
+from agent_runtime.training.alignment import NEWLINE, STARTS, cells, regions
+from agent_runtime.training.objectives import gaps
 
 FUNCTION = "def f(a, b):\n    c = a + b\n    return c\n"
 
@@ -206,3 +209,17 @@ def test_an_edit_of_a_line_below_the_focus_is_asked_about_too() -> None:
     edit = Edit(2, 3, 0, 12, "", "", lines[1] + lines[2].replace("c", "a"), "copy")
     (found,) = weigh(Believer(""), FUNCTION, [edit])
     assert found.changed == 1
+
+
+@pytest.mark.parametrize("focus", range(4))
+def test_canvases_have_the_layout_that_training_uses(focus: int) -> None:
+    source = "def f(a, b=1):\n    for x in a:\n        b += x[0]\n    return b\n"
+    aligned = cells(regions(lex(source), ()), TOKENIZER.encode)
+    starts = (aligned[:, 2] & STARTS) != 0
+    line = np.cumsum(starts & ((aligned[:, 2] & NEWLINE) != 0))
+    at, count = gaps(line, starts, np.zeros(len(line), dtype=bool), [focus])
+    trained = np.insert(aligned[:, 0].astype(np.int64), np.repeat(at, count), HOLE)
+    (unit,) = units(source)
+    canvas = row(unit, focus, TOKENIZER.encode, HOLE)
+    assert canvas is not None
+    assert canvas.tokens == trained.tolist()
