@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 from agent_runtime.tools import processes
 from agent_runtime.tools.files import FILE_CALLS, Files, PutInProgress
@@ -36,27 +36,13 @@ from agent_runtime.tools.frames import (
 from agent_runtime.tools.invoke import invoke, reply_body
 from agent_runtime.tools.registry import TOOLS
 from agent_runtime.tools.run_tests import start_warm_server, warm_server_pids
+from agent_runtime.tools.worker import Order, Worker, describe, start_worker
 from agent_runtime.tools.workspace import Outcome, Workspace, failure
 
 GRACE = 0.5  # seconds after the deadline in which a tool may still tell what it has; then it is killed
 READ = 256 * 1024  # bytes asked of the stream at once
 IDLE_WORKERS = 2  # kept for the next calls: a fork costs 1 to 3 ms, waking one that waits 0.1 ms
 HIGH_WATER = 4 * 1024 * 1024  # bytes waiting to be sent above which no call's output is read
-
-
-class Worker:
-    """A process that runs calls, one after the other, in a session of its own."""
-
-    def __init__(self, pid: int, stream: socket.socket) -> None:
-        self.pid = pid
-        self.stream = stream
-        self.reader = FrameReader()
-        self.call_id = 0
-        """The call that it runs; 0 where it is idle."""
-        self.kill_at = 0.0
-        self.killed_for: str | None = None
-        self.keep = True
-        """Whether it may take another call after this one."""
 
 
 class Server:
@@ -156,89 +142,37 @@ class Server:
             return
         if entry is not None and entry.inline:
             started = time.time_ns()
-            outcome = invoke(entry.function, self.workspace_until(deadline), arguments)
-            self.send(
-                reply_body(call_id, outcome, [("queue", received, started), ("process", started, time.time_ns())])
-            )
+            outcome = invoke(entry.function, replace(self.workspace, deadline=deadline), arguments)
+            phases = [("queue", received, started), ("process", started, time.time_ns())]
+            self.send(reply_body(call_id, outcome, phases))
             return
-        # What files look like is known to a process that was forked after the last put alone.
-        worker = (
-            None if name in FILE_CALLS else next((idle for idle in self.workers.values() if not idle.call_id), None)
-        )
+        # What files look like is known to a worker that was forked after the last put alone.
+        idle = [] if name in FILE_CALLS else [worker for worker in self.workers.values() if not worker.call_id]
+        order = Order(call_id, name, arguments, deadline, received)
+        if any(self.hand_to(worker, order) for worker in idle):
+            return
         try:
-            worker = worker or self.fork_worker()
+            self.hand_to(self.fork_worker(), order)
         except OSError as error:
             self.send_outcome(call_id, failure("no_processes", f"no process can be started here: {error.strerror}"))
-            return
-        worker.call_id = call_id
-        worker.kill_at = deadline + GRACE
-        worker.keep = name not in FILE_CALLS
-        worker.stream.sendall(frame(CALL, {**request, "received": received, "deadline": deadline}))
+
+    def hand_to(self, worker: Worker, order: Order) -> bool:
+        """Let a worker run a call; False where it was killed while it was idle."""
+        try:
+            worker.take(order)
+        except OSError:
+            return False
+        worker.kill_at = order.deadline + GRACE
+        worker.keep = order.tool not in FILE_CALLS
+        return True
 
     def fork_worker(self) -> Worker:
         """Start a process for calls. Raises `OSError` where the sandbox's limits forbid it."""
-        ours, theirs = socket.socketpair()
-        try:
-            pid = os.fork()
-        except OSError:
-            ours.close()
-            theirs.close()
-            raise
-        if pid == 0:
-            ours.close()
-            self.work(theirs)
-        theirs.close()
-        worker = Worker(pid, ours)
-        self.workers[pid] = worker
-        self.selector.register(ours, selectors.EVENT_READ, worker)
+        others = [worker.stream.fileno() for worker in self.workers.values()]
+        worker = start_worker(self.files, self.workspace, [self.incoming, self.outgoing, *others])
+        self.workers[worker.pid] = worker
+        self.selector.register(worker.stream, selectors.EVENT_READ, worker)
         return worker
-
-    def work(self, stream: socket.socket) -> NoReturn:
-        """The whole life of a worker: take a call, run it, kill what it left, tell the outcome."""
-        code = 70
-        try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            signal.signal(signal.SIGTERM, die_with_descendants)
-            os.close(self.incoming)
-            os.close(self.outgoing)
-            for other in self.workers.values():
-                other.stream.close()
-            os.setsid()
-            processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
-            processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGTERM)
-            reader = FrameReader()
-            while True:
-                data = stream.recv(READ)
-                if not data:
-                    break
-                for _, body in reader.feed(data):
-                    self.work_on(message(body), stream)
-            code = 0
-        finally:
-            os._exit(code)
-
-    def work_on(self, request: dict[str, Any], stream: socket.socket) -> None:
-        """Run one call in this worker."""
-        started = time.time_ns()
-        call_id, name, arguments = request["id"], request["tool"], request["arguments"]
-        if name in FILE_CALLS:
-            outcome = self.files.read_call(name, arguments, call_id, stream.fileno())
-        else:
-            outcome = invoke(TOOLS[name].function, self.workspace_until(request["deadline"]), arguments)
-        ended = time.time_ns()
-        if not processes.kill_descendants(os.getpid()):
-            outcome.data["left_alive"] = len(processes.children(os.getpid()))
-        phases = [
-            ("queue", request["received"], started),
-            ("process", started, ended),
-            ("cleanup", ended, time.time_ns()),
-        ]
-        stream.sendall(reply_body(call_id, outcome, phases))
-
-    def workspace_until(self, deadline: float) -> Workspace:
-        """The workspace as one call sees it."""
-        return replace(self.workspace, deadline=deadline)
 
     def continue_put(self, call_id: int, data: bytes) -> None:
         """Write the next bytes of a put; reply when its last file is whole."""
@@ -383,21 +317,6 @@ class Server:
             for worker in self.workers.values():
                 if worker.stream not in self.selector.get_map():
                     self.selector.register(worker.stream, selectors.EVENT_READ, worker)
-
-
-def die_with_descendants(number: int, stack: Any) -> NoReturn:
-    """Signal handler of a call's process: the server is gone."""
-    processes.kill_descendants(os.getpid())
-    os._exit(128 + number)
-
-
-def describe(status: int) -> str:
-    """A wait status in words."""
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        hint = ", perhaps because the sandbox was out of memory" if number == signal.SIGKILL else ""
-        return f"signal {number}{hint}"
-    return f"exit code {os.WEXITSTATUS(status)}"
 
 
 def main(argv: list[str]) -> None:
