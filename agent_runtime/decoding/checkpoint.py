@@ -41,6 +41,8 @@ class Checkpoint:
     sampler: SamplerConfig
     declares_tools: bool
     """Whether prompts carry tool declarations: `tool_declarations` in generation_config.json, else True."""
+    ends: tuple[int, ...]
+    """`eos_token_id` in generation_config.json: every token that ends an answer; else `<eos>` alone."""
     device: torch.device
     dtype: torch.dtype
     parameters: int
@@ -76,6 +78,7 @@ def load_checkpoint(path_or_name: str | Path, device: str = "auto", dtype: str =
         tokenizer=tokenizer,
         config=config,
         sampler=SamplerConfig.from_dict(settings),
+        ends=_ends(settings, tokenizer),
         declares_tools=bool(settings.get("tool_declarations", True)),
         device=place,
         dtype=precision,
@@ -121,6 +124,14 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} holds no JSON object; restore the file from the checkpoint")
     return content
+
+
+def _ends(settings: dict[str, Any], tokenizer: Tokenizer) -> tuple[int, ...]:
+    given = settings.get("eos_token_id")
+    ends = given if isinstance(given, list) else [tokenizer.special("<eos>") if given is None else given]
+    if not all(isinstance(end, int) and 0 <= end < tokenizer.vocab_size for end in ends):
+        raise CheckpointError(f"generation_config.json sets eos_token_id to {given!r}: give tokens of the vocabulary")
+    return tuple(ends)
 
 
 def _device(name: str) -> torch.device:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -82,10 +83,21 @@ class Denoiser:
     for the logits.
     """
 
-    def __init__(self, model: CanvasModel, tokenizer: Tokenizer, settings: SamplerConfig, temperature: float) -> None:
-        """`temperature` 0 emits the most probable member, more an exact draw at that temperature."""
+    def __init__(
+        self,
+        model: CanvasModel,
+        tokenizer: Tokenizer,
+        settings: SamplerConfig,
+        temperature: float = 0.0,
+        ends: Sequence[int] = (),
+    ) -> None:
+        """`temperature` 0 emits the most probable member, more an exact draw at that temperature.
+
+        `ends` are all tokens by which the model ends an answer; the grammar knows one, `<eos>`.
+        """
         self._model, self._settings, self._temperature = model, settings, temperature
         self._vocab_size = tokenizer.vocab_size
+        self._ends = list(ends)
         self._eos, self._pad = tokenizer.special("<eos>"), tokenizer.special("<pad>")
         # A vocabulary with a hole token was trained with it as its noise; others know uniform noise.
         self._hole = tokenizer.specials.get("<hole>")
@@ -119,6 +131,8 @@ class Denoiser:
         tokens, expected = torch.where(free, self._noise(length, progress.generator), pinned), None
         while True:
             logits = self._model.logits(tokens, expected)[:, : self._vocab_size].to("cpu")
+            if len(self._ends) > 1:  # Gemma 4 ends a call by <|tool_response>, which the grammar calls <eos>
+                logits[:, self._eos] = logits[:, self._ends].logsumexp(1)
             if not math.isfinite(logits.sum().item()):
                 raise DecodingError("the network's output is not finite: use another checkpoint or dtype float32")
             forwarded = now_ns()

@@ -75,7 +75,8 @@ class DiffusionDecoder:
         settings = replace(checkpoint.sampler, max_steps=max_steps or min(MAX_STEPS, checkpoint.sampler.max_steps))
         self._network = checkpoint.network
         self._cache = self._network.new_cache()
-        self._denoise = Denoiser(CanvasBehind(self._network, self._cache), checkpoint.tokenizer, settings, temperature)
+        model = CanvasBehind(self._network, self._cache)
+        self._denoise = Denoiser(model, checkpoint.tokenizer, settings, temperature, checkpoint.ends)
         self._bos: Cache | None = None
         self._pending: tuple[int, ...] | None = None
         self._snapshots: weakref.WeakSet[_Saved] = weakref.WeakSet()

@@ -48,7 +48,7 @@ class UniformDecoder:
         self._canvases = RandomLogits(tokenizer.vocab_size)
         self._canvases.generator.manual_seed(seed)
         self._model = RandomLogits(tokenizer.vocab_size)
-        self._denoise = Denoiser(self._model, tokenizer, SamplerConfig(max_steps=1), temperature=0.0)
+        self._denoise = Denoiser(self._model, tokenizer, SamplerConfig(max_steps=1))
         self._pending: tuple[int, ...] | None = None
 
     def prefill(self, tokens: Sequence[int]) -> Timed:

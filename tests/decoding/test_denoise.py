@@ -81,6 +81,21 @@ def test_an_undecided_model_is_asked_until_the_steps_are_used_up(tokenizer, gram
     assert grammar.contains(decoded.tokens)
 
 
+def test_every_token_that_ends_an_answer_counts_as_the_end(tokenizer, grammar) -> None:
+    class EndsByResponse(Opinion):
+        def logits(self, canvas, expected):
+            logits = super().logits(canvas, expected)
+            eos, response = (tokenizer.special(name) for name in ("<eos>", "<|tool_response>"))
+            logits[:, [eos, response]] = logits[:, [response, eos]]
+            return logits
+
+    ends = [tokenizer.special(name) for name in ("<eos>", "<turn|>", "<|tool_response>")]
+    model = EndsByResponse(tokenizer, 30.0)
+    decoded = Denoiser(model, tokenizer, SamplerConfig(), ends=ends)(grammar, 0, None)
+    assert dict(decoded.value.arguments) == CALL[1]
+    assert decoded.stopped == "certain"
+
+
 def test_slots_that_the_grammar_pins_are_never_noise(tokenizer, grammar) -> None:
     model = Opinion(tokenizer, 1.0)
     denoise(model, tokenizer, grammar, max_steps=4)
