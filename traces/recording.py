@@ -1,7 +1,7 @@
 """Spans into the run's folder as they end, by a thread of its own.
 
 The hot path only appends to a deque (under 1 µs). The thread writes `trace.otlp.jsonl`, and, for spans that
-are still open after a few milliseconds, `trace.open.jsonl`: after a SIGKILL the two together tell what was
+are still open after 50 ms, `trace.open.jsonl`: after a SIGKILL the two together tell what was
 done and what was going on. `trace.open.jsonl` is removed when the run ends by itself.
 """
 
@@ -22,8 +22,9 @@ from .reading import FINISHED_FILE, OPEN_FILE
 if TYPE_CHECKING:
     from opentelemetry.context import Context
 
-# What a SIGKILL can lose, against how often the thread takes the interpreter away from the run.
-_GATHER_SECONDS = 0.01
+# What a SIGKILL can lose, against how often the thread takes the interpreter away from the run: at 10 ms tracing took
+# 22 % more processor time of a no-op step, from 50 ms on 14 %.
+_GATHER_SECONDS = 0.05
 # Serialising a span takes about 15 µs; the write after each batch lets the run have the interpreter again.
 _BATCH = 16
 

@@ -146,7 +146,7 @@ def test_a_killed_run_leaves_what_was_done_and_what_was_going_on(tmp_path):
     for line in process.stdout:
         if int(line) == 30:
             break
-    time.sleep(0.1)  # The thread that writes gathers spans for 10 ms.
+    time.sleep(0.3)  # The thread that writes gathers spans for 50 ms.
     process.send_signal(signal.SIGKILL)
     process.communicate()
     trace = read_trace(tmp_path)
@@ -165,7 +165,7 @@ def test_a_killed_run_leaves_what_was_done_and_what_was_going_on(tmp_path):
 def test_a_run_killed_at_any_moment_can_be_read(tmp_path, delay):
     process = subprocess.Popen([sys.executable, "-c", ENDLESS_RUN, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     process.stdout.readline()
-    time.sleep(0.02 + delay)
+    time.sleep(0.2 + delay)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     rebuild(tmp_path)
