@@ -17,13 +17,13 @@ from typing import Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from agent_runtime.chat import JSON
 from agent_runtime.decoding.automaton import Ints, TokenAutomaton, TooLarge, Vocabulary, byte_table, lift
 from agent_runtime.decoding.call import ToolCall
-from agent_runtime.decoding.lattice import Classes, ClassWeights, Floats, Lattice, pick
+from agent_runtime.decoding.classes import Classes, ClassWeights, Logits
+from agent_runtime.decoding.lattice import Floats, Lattice, pick
 from agent_runtime.decoding.regular import (
     CALL,
     CALL_END,
@@ -111,7 +111,7 @@ class Grammar:
     def sample(self, logp: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
         """A member, int64 [..., L], drawn with probability proportional to exp Σ logp [..., L, V]."""
 
-        def draw(engine: Engine, logits: npt.NDArray[np.float32]) -> Ints:
+        def draw(engine: Engine, logits: Logits) -> Ints:
             uniform = torch.rand((len(logits), 3), generator=generator, dtype=torch.float64).numpy()
             return engine.draw(logits, uniform)
 
@@ -164,7 +164,7 @@ class Grammar:
     def _each(
         self,
         logp: torch.Tensor,
-        decode: Callable[[Engine, npt.NDArray[np.float32]], Ints],
+        decode: Callable[[Engine, Logits], Ints],
         repeats: int,
     ) -> torch.Tensor:
         """Decodes each [L, V] of a batch on the wide language, and again on the sure one if it must be."""
@@ -187,35 +187,43 @@ class Marginals:
 
     entropy: torch.Tensor
     """Float32 [L], nats: the entropy of the position's token given that the whole is a member."""
-    forced: torch.Tensor
-    """Bool [L]: positions whose token is certain (probability above 1 - 1e-9)."""
     log_z: float
     """Log of the total weight of all members that fit."""
     _weights: ClassWeights
     _chances: Floats
-    _classes: Classes
-    _logits: npt.NDArray[np.float32]
+    _engine: Engine
 
     @cached_property
     def argmax(self) -> torch.Tensor:
         """Int64 [L]: the most probable token of each position (together they need not be a member)."""
-        best = (self._chances + self._weights.top - self._weights.total).argmax(axis=1)
-        picked = [self._classes.members(which) for which in best]
-        tokens = [int(members[self._logits[at, members].argmax()]) for at, members in enumerate(picked)]
-        return torch.tensor(tokens, dtype=torch.int64)
+        return torch.from_numpy(self._engine.tokens_of(self._weights.values, self._best.argmax(axis=1)))
 
     @cached_property
     def max_logp(self) -> torch.Tensor:
         """Float32 [L]: the log-probability of `argmax`."""
-        return torch.from_numpy((self._chances + self._weights.top - self._weights.total).max(axis=1)).float()
+        return torch.from_numpy(self._best.max(axis=1)).float()
+
+    @property
+    def forced(self) -> torch.Tensor:
+        """Bool [L]: positions whose token is certain (probability above 1 - 1e-6)."""
+        return self.max_logp > -1e-6
+
+    @cached_property
+    def _best(self) -> Floats:
+        """The log-probability of the best token of each class, [L, classes]."""
+        return self._shift + self._engine.classes.tops(self._weights.values)
+
+    @cached_property
+    def _shift(self) -> Floats:
+        """What to add to a token's logit for its log-probability, by class; -inf where it cannot stand."""
+        possible = np.isfinite(self._chances) & np.isfinite(self._weights.total)
+        return np.subtract(self._chances, self._weights.total, out=np.full_like(self._chances, -np.inf), where=possible)
 
     def token_logp(self) -> torch.Tensor:
         """Float32 [L, V]: log-probabilities, -inf for tokens that no member has there."""
-        full = np.full(self._logits.shape, -np.inf, dtype=np.float32)
-        shift = self._chances - self._weights.total
-        with np.errstate(invalid="ignore"):
-            values = self._logits[:, self._classes.tokens] + shift[:, self._classes.group_of]
-        full[:, self._classes.tokens] = np.where(np.isnan(values), -np.inf, values)
+        classes, values = self._engine.classes, self._weights.values
+        full = np.full((len(values), self._engine.automaton.class_of.size), -np.inf, dtype=np.float32)
+        full[:, classes.tokens] = values + np.take(self._shift.astype(np.float32), classes.group_of, axis=1)
         return torch.from_numpy(full)
 
 
@@ -232,40 +240,42 @@ class Engine:
         self.classes = Classes(self.automaton)
         self.min_length = int(self.automaton.distance[0]) if self.automaton.states else -1
 
-    def best(self, logits: npt.NDArray[np.float32]) -> Ints:
+    def best(self, logits: Logits) -> Ints:
         lattice = self._lattice(len(logits))
-        score, classes = lattice.best(self.classes.tops(logits))
+        values = self.classes.gather(logits)
+        score, which = lattice.best(self.classes.tops(values))
         _check(score)
-        return np.array([self._argmax(logits[at], which) for at, which in enumerate(classes)], dtype=np.int64)
+        return self.tokens_of(values, which)
 
-    def draw(self, logits: npt.NDArray[np.float32], uniform: Floats) -> Ints:
+    def draw(self, logits: Logits, uniform: Floats) -> Ints:
         lattice = self._lattice(len(logits))
-        weights = self.classes.weigh(logits)
-        classes = lattice.draw(weights.total, uniform[:, :2])
+        values = self.classes.gather(logits)
+        log_z, classes = lattice.draw(self.classes.weigh(values).total, uniform[:, :2])
+        _check(log_z)
         tokens = np.zeros(len(logits), dtype=np.int64)
         for at, which in enumerate(classes):
-            members = self.classes.members(which)
-            tokens[at] = members[pick(logits[at, members], uniform[at, 2])]
+            members = slice(self.classes.starts[which], self.classes.ends[which])
+            weights = values[at, members].astype(np.float64)
+            tokens[at] = self.classes.tokens[members][pick(np.exp(weights - weights.max()), uniform[at, 2])]
         return tokens
 
-    def marginals(self, logits: npt.NDArray[np.float32]) -> Marginals:
+    def marginals(self, logits: Logits) -> Marginals:
         lattice = self._lattice(len(logits))
-        weights = self.classes.weigh(logits)
+        weights = self.classes.weigh(self.classes.gather(logits))
         log_z, chances = lattice.marginals(weights.total)
         _check(log_z)
         chance = np.exp(chances)
         between = np.multiply(chance, chances, out=np.zeros_like(chance), where=chance > 0)
         entropy = (chance * weights.entropy - between).sum(axis=1).clip(min=0.0)
-        forced = (chances + weights.top - weights.total).max(axis=1) > -1e-9
-        return Marginals(
-            entropy=torch.from_numpy(entropy).float(),
-            forced=torch.from_numpy(forced),
-            log_z=log_z,
-            _weights=weights,
-            _chances=chances,
-            _classes=self.classes,
-            _logits=logits,
-        )
+        return Marginals(torch.from_numpy(entropy).float(), log_z, weights, chances, self)
+
+    def tokens_of(self, values: Logits, which: Ints) -> Ints:
+        """The best token [L] of one class for each position; `values` are grouped by class."""
+        starts, ends = self.classes.starts[which], self.classes.ends[which]
+        places = [
+            start + values[at, start:end].argmax() for at, (start, end) in enumerate(zip(starts, ends, strict=True))
+        ]
+        return self.classes.tokens[places]
 
     def pinned(self, length: int) -> Ints:
         self._lattice(length)
@@ -281,10 +291,6 @@ class Engine:
             alive = np.zeros(automaton.states, dtype=bool)
             alive[automaton.target[used]] = True
         return pinned
-
-    def _argmax(self, logits: npt.NDArray[np.float32], which: int) -> int:
-        members = self.classes.members(which)
-        return int(members[logits[members].argmax()])
 
     def _lattice(self, length: int) -> Lattice:
         if self.lattice is None or length < self.min_length:
@@ -384,8 +390,8 @@ def _free_strings(schema: object) -> int:
     return sum(map(_free_strings, inner.values())) if isinstance(inner, Mapping) else 0
 
 
-def _as_array(logp: torch.Tensor) -> npt.NDArray[np.float32]:
-    array: npt.NDArray[np.float32] = logp.detach().to("cpu", torch.float32).numpy()
+def _as_array(logp: torch.Tensor) -> Logits:
+    array: Logits = logp.detach().to("cpu", torch.float32).numpy()
     return array
 
 
