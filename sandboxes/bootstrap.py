@@ -34,9 +34,9 @@ main([root, tmp, package, output_cap, owner])
 """
 
 
-def command(python: str, workspace: str, tmp: str, output_cap: int, owner: int) -> list[str]:
+def command(python: str, workspace: str, tmp: str, output_cap: int, owner_pid: int) -> list[str]:
     """The command line of a tool server that waits for `package()` on its stdin."""
-    return [python, "-I", "-S", "-c", PROGRAM, workspace, tmp, str(output_cap), str(owner)]
+    return [python, "-I", "-S", "-c", PROGRAM, workspace, tmp, str(output_cap), str(owner_pid)]
 
 
 @functools.cache

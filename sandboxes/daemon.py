@@ -6,13 +6,13 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import docker
 import requests.exceptions
 from docker.errors import APIError, DockerException, ImageNotFound
 
 from agent_runtime.errors import ImageMissing, SandboxUnavailable
+from agent_runtime.sandboxes import owner
 
 START = "start Docker: sudo systemctl start docker, or as root python -m agent_runtime.sandboxes.engine"
 REQUEST_LIMIT = 30  # seconds without an answer to one request; create + start take 0.4
@@ -68,46 +68,13 @@ def look_at_socket() -> None:
             raise SandboxUnavailable(f"no Docker daemon answers at {address} ({error.strerror}); {START}") from None
 
 
-def identity(pid: int | None = None) -> dict[str, str]:
-    """What tells a process from every other one that ever ran: for the labels of what it owns."""
-    pid = os.getpid() if pid is None else pid
-    return {
-        "agent-runtime.owner-pid": str(pid),
-        "agent-runtime.owner-start": start_time(pid) or "",
-        "agent-runtime.owner-boot": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
-        "agent-runtime.owner-pid-namespace": os.readlink("/proc/self/ns/pid"),  # noqa: PTH115
-    }
-
-
-def start_time(pid: int) -> str | None:
-    """When a process started, in clock ticks since boot; None where it is gone."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if fields[0] in "ZX" else fields[19]
-
-
-def owner_is_dead(labels: dict[str, str]) -> bool:
-    """Whether the process that `identity` described is gone for certain.
-
-    Never for one of another boot, machine or process namespace: from here nobody can tell.
-    """
-    here = identity()
-    for name in ("agent-runtime.owner-boot", "agent-runtime.owner-pid-namespace"):
-        if labels.get(name) != here[name]:
-            return False
-    pid = labels.get("agent-runtime.owner-pid", "")
-    return pid.isdigit() and start_time(int(pid)) != labels.get("agent-runtime.owner-start")
-
-
 def reap(client: docker.DockerClient) -> list[str]:
     """Remove the containers that dead owners left; the names of those removed."""
     removed = []
     with daemon_errors():
         found = client.api.containers(all=True, filters={"label": "agent-runtime.owner-pid"})
         for container in found:
-            if owner_is_dead(container["Labels"]) and remove(client, container["Id"]):
+            if owner.is_dead(container["Labels"]) and remove(client, container["Id"]):
                 removed.append(container["Names"][0].lstrip("/"))
     return removed
 

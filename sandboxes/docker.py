@@ -18,7 +18,7 @@ from docker import DockerClient
 from docker.types import LogConfig
 
 from agent_runtime.errors import SandboxUnavailable
-from agent_runtime.sandboxes import bootstrap, daemon
+from agent_runtime.sandboxes import bootstrap, daemon, owner
 from agent_runtime.sandboxes.channel import DockerStream
 from agent_runtime.sandboxes.contract import SandboxInfo, SandboxLimits
 from agent_runtime.sandboxes.environment import ENVIRONMENT
@@ -70,11 +70,11 @@ class DockerSandbox(ServedSandbox):
             api.create_container(
                 image,
                 name=self._name,
-                command=bootstrap.command("python3", WORKSPACE, "/tmp", self._limits.output_bytes, owner=0),  # noqa: S108
+                command=bootstrap.command("python3", WORKSPACE, "/tmp", self._limits.output_bytes, owner_pid=0),  # noqa: S108
                 user=f"{UID}:{GID}",
                 working_dir=WORKSPACE,
                 environment=ENVIRONMENT,
-                labels={"agent-runtime.run": self._run_id, **daemon.identity()},
+                labels={"agent-runtime.run": self._run_id, **owner.identity()},
                 stdin_open=True,
                 tty=False,
                 network_disabled=True,

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import anyio
 import anyio.to_thread
 
 from agent_runtime.errors import SandboxUnavailable
-from agent_runtime.sandboxes import bootstrap
+from agent_runtime.sandboxes import bootstrap, owner
 from agent_runtime.sandboxes.channel import PlainStream
 from agent_runtime.sandboxes.contract import SandboxInfo, SandboxLimits
 from agent_runtime.sandboxes.environment import ENVIRONMENT
@@ -27,6 +28,7 @@ from agent_runtime.sandboxes.served import ServedSandbox
 
 END_LIMIT = 8.0  # seconds from the end of the stream until the server is killed: it kills its own children first
 EXPLAIN_LIMIT = 0.5  # seconds that a lost server has to end, so that its exit code can be told
+PREFIX = "agent-runtime-local-"  # then the owner's process id and start time
 POLL = 0.005  # seconds between looks at whether it has ended
 
 
@@ -41,7 +43,8 @@ class LocalSandbox(ServedSandbox):
         self._process: subprocess.Popen[bytes] | None = None
 
     async def _launch(self) -> tuple[socket.socket, PlainStream, bytes]:
-        self._folder = folder = Path(tempfile.mkdtemp(prefix="agent-runtime-local-"))
+        await anyio.to_thread.run_sync(reap)
+        self._folder = folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-{owner.start_time(os.getpid())}-"))
         for name in ("workspace", "tmp"):
             (folder / name).mkdir()
         ours, theirs = socket.socketpair()
@@ -102,3 +105,12 @@ def remove_folder(folder: Path) -> None:
     for directory, _, _ in os.walk(folder):
         os.chmod(directory, 0o700)  # noqa: PTH101
     shutil.rmtree(folder)
+
+
+def reap() -> None:
+    """Remove the folders that dead owners left; their servers died with them."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*-*"):
+        pid, start, _ = folder.name.removeprefix(PREFIX).split("-", 2)
+        if pid.isdigit() and owner.start_time(int(pid)) != start:
+            with suppress(OSError):  # another user's, or another process is at it
+                remove_folder(folder)
