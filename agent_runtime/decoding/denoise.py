@@ -52,11 +52,11 @@ class Progress:
     steps: int = 0
     phases: list[Timed] = field(default_factory=list)
 
-    def exhausted(self) -> str:
-        """`max_steps`, or `deadline` when a step as long as the last one would end after it, or nothing."""
+    def exhausted(self, step_begun: int) -> str:
+        """`max_steps`, or `deadline` when a step as long as this one would end after it, or nothing."""
         if self.steps >= self.max_steps:
             return "max_steps"
-        if self.deadline is not None and time.monotonic() + self.phases[-1].ms / 1e3 > self.deadline:
+        if self.deadline is not None and time.monotonic() + (now_ns() - step_begun) / 1e9 > self.deadline:
             return "deadline"
         return ""
 
@@ -137,7 +137,8 @@ class Denoiser:
                 raise DecodingError("the network's output is not finite: use another checkpoint or dtype float32")
             forwarded = now_ns()
             scaled = logits / settings.temperature(progress.steps)
-            marginals, previous, draft = grammar.marginals(scaled), draft, grammar.viterbi(scaled)
+            marginals, previous = grammar.marginals(scaled), draft
+            draft = marginals.argmax  # good enough on the way; the best member as a whole is looked for at the end
             constrained = now_ns()
             progress.steps += 1
             matters = (draft != self._eos) & (draft != self._pad)  # behind the end nothing is left to decide
@@ -145,25 +146,29 @@ class Denoiser:
             settled = (draft == previous).all() & (doubt < settings.confidence * matters.sum())
             certain, stable = bool(doubt <= settings.entropy_bound), bool(settled)
             full = bool(matters.all()) and doubt.item() < GROW_BELOW * length
-            quota = math.ceil(slots * progress.steps / settings.max_steps)
-            believed = accept(marginals.entropy, free, settings.entropy_bound, quota)
-            tokens = torch.where(believed, draft, self._noise(length, progress.generator))
-            expected = self._model.expect(marginals)
+            stopped = progress.exhausted(begun)
+            if full and not last:  # the canvas's end may have cut the call short
+                stopped = stopped or "full"
+            elif certain or stable:
+                stopped = "certain" if certain else "stable"
+            if not stopped:
+                quota = math.ceil(slots * progress.steps / settings.max_steps)
+                believed = accept(marginals.entropy, free, settings.entropy_bound, quota)
+                tokens = torch.where(believed, draft, self._noise(length, progress.generator))
+                expected = self._model.expect(marginals)
+            sampled = now_ns()
+            if stopped and stopped != "full":
+                draft = grammar.viterbi(scaled)
             ended = now_ns()
             attributes = {
                 "step": progress.steps,
                 "canvas_length": length,
                 "forward_ms": (forwarded - begun) / 1e6,
-                "constraint_ms": (constrained - forwarded) / 1e6,
-                "sampler_ms": (ended - constrained) / 1e6,
+                "constraint_ms": (constrained - forwarded + ended - sampled) / 1e6,
+                "sampler_ms": (sampled - constrained) / 1e6,
             }
             progress.phases.append(Timed("denoise", begun, ended, attributes))
             begun = ended
-            stopped = progress.exhausted()
-            if full and not last:  # the canvas's end may have cut the call short
-                stopped = stopped or "full"
-            elif certain or stable:
-                stopped = "certain" if certain else "stable"
             if stopped:
                 return Outcome(draft, logits, marginals.entropy, ~free, stopped)
 

@@ -145,18 +145,21 @@ class DiffusionDecoder:
 
         Each canvas stands alone behind `<bos>`, or behind the transcript so far.
         """
-        rows = max(1, BATCH_TOKENS // tokens.shape[1])
-        parts = torch.split(tokens.to(self.checkpoint.device), rows)
         cache = self._cache if context == "transcript" else self._bos_cache()
+        rows = max(1, BATCH_TOKENS // tokens.shape[1])
+        tokens = tokens.to(self.checkpoint.device)
+        logits = torch.empty((*tokens.shape, self.tokenizer.vocab_size), device=tokens.device)
 
         @torch.inference_mode()
-        def look(part: Tensor) -> Tensor:
-            return self._network.denoise(part, cache, beside=True)[..., : self.tokenizer.vocab_size]
+        def look(first: int) -> None:
+            part = self._network.denoise(tokens[first : first + rows], cache, beside=True)
+            logits[first : first + rows] = part[..., : self.tokenizer.vocab_size]
 
         # Parts side by side on single threads need no barriers, unlike threads within each product.
-        workers = 1 if self.checkpoint.device.type == "cuda" else min(len(parts), os.cpu_count() or 1)
+        workers = 1 if tokens.device.type == "cuda" else os.cpu_count() or 1
         with self._threads(), ThreadPoolExecutor(workers) as pool:
-            return torch.cat(list(pool.map(look, parts)))
+            list(pool.map(look, range(0, len(tokens), rows)))
+        return logits
 
     def _bos_cache(self) -> Cache:
         """A cache that holds only `<bos>`."""
