@@ -3,14 +3,17 @@
 Weights come by token class and position as natural logarithms, [L, classes]. Everything runs backward
 first, so that `best` and `draw` can then walk forward and never take a way without an end.
 
-Sums run as products of float64, rescaled along the way, which is four times as fast as logarithms. They are
-used only when no number on the way came near the smallest float64; otherwise the same is done in log space.
+Sums run as products of float64, rescaled along the way, which is four times as fast as logarithms. What then
+underflows is less than 1e-300 of the largest sum to or from a state of its position. It is lost for good only
+where likely paths run through states that themselves look unlikely from one side; that shows in the products
+of both sides, and the same is then done again in log space.
 
 Source: Viterbi (1967); Baum, Petrie, Soules and Weiss (1970), forward-backward.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -20,9 +23,9 @@ from agent_runtime.decoding.automaton import Bools, Ints, TokenAutomaton
 
 Floats = npt.NDArray[np.float64]
 
-#: Below this, relative to the largest of a position, rescaled sums are not trusted.
-_TINY = 1e-200
-#: Positions between two rescalings: even factors of e^-80 each leave a margin to `_TINY`.
+#: The least weight of all paths, both sides scaled to 1, at which what underflows is below 1e-100 of it.
+_TRUSTED = 1e-200
+#: Positions between two rescalings; factors of e^-80 each leave a margin.
 _RESCALE_EVERY = 4
 
 
@@ -103,25 +106,32 @@ class Lattice:
         fast = self._backward_rescaled(weights)
         if fast is not None:
             _, steps, rest, log_z = fast
-        else:
-            log_steps, log_rest = self._backward_log(weights)
-            log_z = float(log_rest[0, 0])
+            classes = self._walk(weights, uniform, steps, rest, np.multiply)
+            if classes is not None:
+                return log_z, classes
+        steps, rest = self._backward_log(weights)
+        if not np.isfinite(rest[0, 0]):
+            return float(rest[0, 0]), np.zeros(len(weights), dtype=np.int64)
+        classes = self._walk(weights, uniform, steps, rest, lambda a, b: _from_log(a + b))
+        assert classes is not None
+        return float(rest[0, 0]), classes
+
+    def _walk(
+        self, weights: Floats, uniform: Floats, steps: Floats, rest: Floats, joined: Callable[..., Floats]
+    ) -> Ints | None:
+        """One path forward; None when rescaled sums are not wide enough on its way."""
         classes = np.zeros(len(weights), dtype=np.int64)
-        if not np.isfinite(log_z):
-            return log_z, classes
         state = 0
         for at in range(len(weights)):
             first, last = self.first_pair[state], self.first_pair[state + 1]
-            ends = self.target[first:last]
-            if fast is not None:
-                chances = steps[at, first:last] * rest[at + 1, ends]
-            else:
-                chances = _from_log(log_steps[at, first:last] + log_rest[at + 1, ends])
+            chances = joined(steps[at, first:last], rest[at + 1, self.target[first:last]])
+            if not chances.max() > _TRUSTED:
+                return None
             pair = first + pick(chances, uniform[at, 0])
             labels = self.label[self.pair_start[pair] : self.pair_end[pair]]
             classes[at] = labels[pick(_from_log(weights[at, labels]), uniform[at, 1])]
             state = self.target[pair]
-        return log_z, classes
+        return classes
 
     def _marginals_rescaled(self, weights: Floats) -> tuple[float, Floats] | None:
         backward = self._backward_rescaled(weights)
@@ -141,7 +151,7 @@ class Lattice:
             done[at + 1] *= alive[at + 1]
             if at % _RESCALE_EVERY == 0:
                 done[at + 1] /= done[at + 1].max()
-        if not (np.where(alive, done, 1.0) > _TINY).all():
+        if not (np.einsum("ls,ls->l", done, rest) > _TRUSTED).all():
             return None
         around = np.take(done[:-1], self.source, axis=1) * np.take(rest[1:], self.target, axis=1)
         chance *= np.add.reduceat(np.take(around, self.pair_by_label, axis=1), self.label_start, axis=1)
@@ -177,7 +187,7 @@ class Lattice:
                     return None
                 rest[at] /= scale
                 log_z += float(np.log(scale))
-        if not (np.where(alive, rest, 1.0) > _TINY).all():
+        if not rest[0, 0] > _TRUSTED:
             return None
         return chance, steps, rest, log_z + float(np.log(rest[0, 0]))
 
