@@ -10,11 +10,11 @@ import fcntl
 import hashlib
 import io
 import os
+import shlex
 import shutil
 import subprocess
-import tarfile
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,8 +33,10 @@ Progress = Callable[[str], None]
 
 DOCKERFILE = Path(__file__).with_name("Dockerfile")
 BASE = "python:3.12-slim"
+APT = Path("/etc/apt")
 DEBIAN = "bookworm"
 PACKAGES = ("python3", "git", "python3-pytest", "ripgrep", "ca-certificates")
+UNNEEDED = ("var/cache/apt/archives", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale")
 REGISTRY_LIMIT = 8  # seconds for a registry to answer at all; without one the daemon's own time-outs take a minute
 PULL_LIMIT = 600  # seconds between two signs of life of a pull or build
 OVERRIDE = "AGENT_RUNTIME_IMAGE"
@@ -150,21 +152,22 @@ def build_from_packages(client: docker.DockerClient, tag: str, progress: Progres
         progress("install debootstrap")
         run(["apt-get", "update", "-q"])
         run(["apt-get", "install", "-q", "-y", "--no-install-recommends", "debootstrap"])
-    with tempfile.TemporaryDirectory(prefix="agent-runtime-image-") as folder:
+    with tempfile.TemporaryDirectory(prefix="agent-runtime-image-", ignore_cleanup_errors=True) as folder:
         root = Path(folder) / "root"
-        run(["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", DEBIAN, str(root), apt_mirror()])
-        for unneeded in (
-            "var/cache/apt/archives",
-            "var/lib/apt/lists",
-            "usr/share/doc",
-            "usr/share/man",
-            "usr/share/locale",
-        ):
+        command = [
+            "debootstrap",
+            "--variant=minbase",
+            f"--include={','.join(PACKAGES)}",
+            DEBIAN,
+            str(root),
+            apt_mirror(),
+        ]
+        run(command, apt_proxy())
+        for unneeded in UNNEEDED:
             shutil.rmtree(root / unneeded, ignore_errors=True)
         progress(f"import {tag}")
         archive = Path(folder) / "root.tar"
-        with tarfile.open(archive, "w") as tar:
-            tar.add(root, arcname=".")
+        run(["tar", "-C", str(root), "-cf", str(archive), "."])
         repository, _, version = tag.rpartition(":")
         with daemon.daemon_errors():
             client.api.import_image_from_file(
@@ -174,7 +177,7 @@ def build_from_packages(client: docker.DockerClient, tag: str, progress: Progres
 
 def apt_mirror() -> str:
     """The first Debian mirror in this machine's own apt sources."""
-    sources = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
+    sources = [APT / "sources.list", *sorted((APT / "sources.list.d").glob("*"))]
     for source in sources:
         for line in source.read_text(errors="replace").splitlines() if source.is_file() else []:
             words = line.split()
@@ -187,12 +190,22 @@ def apt_mirror() -> str:
             address = next((word for word in words if "://" in word), "")
             if address.rstrip("/").endswith("/debian"):
                 return address
-    raise ImageMissing("no Debian mirror is named in /etc/apt/sources.list; add one")
+    raise ImageMissing(f"no Debian mirror is named in {APT}; add one to sources.list")
 
 
-def run(command: list[str]) -> None:
+def apt_proxy() -> dict[str, str]:
+    """The proxy that apt is told to use, for programs that do not read apt's configuration."""
+    command = ["apt-config", "shell", "proxy", "Acquire::http::Proxy"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, text=True)
+    for word in shlex.split(done.stdout):
+        if word.startswith("proxy=http"):
+            return {"http_proxy": word.removeprefix("proxy=")}
+    return {}
+
+
+def run(command: list[str], settings: Mapping[str, str] | None = None) -> None:
     """Run a command to its end. Raises `ImageMissing` with the last line that it printed."""
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    environment = {**os.environ, **(settings or {}), "DEBIAN_FRONTEND": "noninteractive"}
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, env=environment)
     if done.returncode != 0:
         lines = (done.stdout + done.stderr).decode("utf-8", "replace").strip().splitlines()

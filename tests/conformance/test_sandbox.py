@@ -229,6 +229,25 @@ async def test_an_error_in_one_of_several_calls_takes_its_siblings_along(sandbox
     assert await alive(sandbox, marker) == 0
 
 
+async def test_a_tool_that_hangs_itself_is_killed_soon_after_its_deadline(sandbox, marker):
+    started = time.monotonic()
+    result = await shell(sandbox, f"(setsid sleep {marker} &); kill -STOP $PPID; sleep {marker}", timeout=1)
+    assert time.monotonic() - started < 6
+    assert result.timed_out
+    assert result.error.kind == "timed_out"
+    assert await alive(sandbox, marker) == 0
+
+
+async def test_a_worker_that_is_killed_while_it_is_idle_fails_no_later_call(sandbox, marker):
+    workers = "for child in $(cat /proc/$(cut -d' ' -f4 /proc/$PPID/stat)/task/*/children); do test $child = $PPID"
+    async with anyio.create_task_group() as group:
+        for _ in range(3):
+            group.start_soon(shell, sandbox, "sleep 0.2")
+    await shell(sandbox, f"{workers} || kill -9 $child; done")
+    for _ in range(4):
+        assert (await shell(sandbox, "echo fine")).text == "fine\n"
+
+
 async def test_a_call_whose_process_is_killed_from_inside_is_reported(sandbox, marker):
     result = await shell(sandbox, f"(sleep {marker} &); kill -9 $PPID; sleep {marker}")
     assert result.error.kind == "killed"

@@ -17,7 +17,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from agent_runtime.errors import ImageMissing, SandboxLost, SandboxUnavailable
+from agent_runtime.errors import ImageMissing, RepositoryError, SandboxLost, SandboxUnavailable
 from agent_runtime.sandboxes import daemon, open_sandbox
 from agent_runtime.sandboxes.contract import SandboxLimits
 from agent_runtime.sandboxes.docker import DockerSandbox
@@ -90,6 +90,17 @@ async def test_memory_is_limited_and_the_sandbox_lives_on(sandbox):
 async def test_the_workspace_is_limited_and_says_so(sandbox):
     result = await shell(sandbox, "head -c 100000000 /dev/zero > big")
     assert "No space left" in result.text
+
+
+async def test_a_repository_that_does_not_fit_is_refused_and_the_sandbox_lives_on(run_id, tmp_path, anyio_backend):
+    for number in range(600):
+        (tmp_path / f"{number}.txt").write_text("x")
+    async with open_sandbox("docker", run_id=run_id, limits=SandboxLimits(workspace_bytes=MIB)) as sandbox:
+        with pytest.raises(RepositoryError, match="does not fit"):
+            await sandbox.put(tmp_path)
+        for number in range(550):
+            (tmp_path / f"{number}.txt").unlink()
+        assert (await sandbox.put(tmp_path)).files == 50
 
 
 async def test_a_fork_bomb_ends_at_its_deadline_and_the_server_lives_on(sandbox):
