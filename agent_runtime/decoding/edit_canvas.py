@@ -51,6 +51,7 @@ def units(source: str) -> list[Unit]:
 
     Raises `SyntaxError` when `source` does not parse.
     """
+    source = source.removeprefix("\ufeff")
     tree = ast.parse(source)
     every = lex_lines(source)
     out: list[Unit] = []
@@ -109,14 +110,15 @@ class Row:
     gaps: list[int | None]
 
 
-def row(unit: Unit, focus: int, encode: Encode, hole: int) -> Row | None:
+def row(unit: Unit, focus: int, encode: Encode, hole: int | None) -> Row | None:
     """The canvas with line `focus` of the unit in focus; None when that line alone is too long for one.
 
-    A unit that is too long is shown in part: its first line and as many lines around the focus as fit.
+    Without a `hole` in the vocabulary there are no gaps. A unit that is too long is shown in part: its first
+    line and as many lines around the focus as fit.
     """
     sizes = [sum(len(encode(lexeme.whole)) for lexeme in line.lexemes) for line in unit.lines]
-    gaps = GAP * len(unit.lines[focus].lexemes)
-    shown = _window(sizes, focus, MAX_CANVAS - gaps - (GAP if focus == 0 else 0))
+    gap = [] if hole is None else [hole] * GAP
+    shown = _window(sizes, focus, MAX_CANVAS - len(gap) * len(unit.lines[focus].lexemes))
     if shown is None:
         return None
     tokens: list[int] = []
@@ -125,16 +127,16 @@ def row(unit: Unit, focus: int, encode: Encode, hole: int) -> Row | None:
     for index in shown:
         for place, lexeme in enumerate(unit.lines[index].lexemes):
             if index == focus:
-                own_gaps.append(len(tokens) if place > 0 else None)
-                tokens.extend([hole] * GAP if place > 0 else [])
+                own_gaps.append(len(tokens) if place > 0 and gap else None)
+                tokens.extend(gap if place > 0 else [])
             # a canvas starts with its first word, not with a line start
             ids = () if index == shown[0] and place == 0 else encode(lexeme.whole)
             if index >= focus:
                 places.append(range(len(tokens), len(tokens) + len(ids)))
             tokens.extend(ids)
         if index == focus:
-            own_gaps.append(len(tokens))
-            tokens.extend([hole] * GAP)
+            own_gaps.append(len(tokens) if gap else None)
+            tokens.extend(gap)
     return Row(tokens, places, own_gaps)
 
 
@@ -158,6 +160,30 @@ def _window(sizes: Sequence[int], focus: int, budget: int) -> list[int] | None:
                 chosen.add(index)
                 left -= sizes[index]
     return sorted(chosen)
+
+
+@dataclass(frozen=True)
+class PlainRow:
+    """A piece of a unit without gaps: its tokens, and where each line of the file stands in them."""
+
+    tokens: list[int]
+    lines: dict[int, slice]
+
+
+def plain_rows(unit: Unit, encode: Encode) -> list[PlainRow]:
+    """The unit in pieces of at most `MAX_CANVAS` tokens; lines that are longer alone are left out."""
+    out: list[PlainRow] = []
+    for line in unit.lines:
+        tokens = [token for lexeme in line.lexemes for token in encode(lexeme.whole)]
+        if len(tokens) > MAX_CANVAS:
+            continue
+        if not out or len(out[-1].tokens) + len(tokens) > MAX_CANVAS:
+            out.append(PlainRow([], {}))
+        if not out[-1].tokens:  # a canvas starts with its first word, not with a line start
+            tokens = tokens[len(encode(line.lexemes[0].whole)) :]
+        out[-1].lines[line.number] = slice(len(out[-1].tokens), len(out[-1].tokens) + len(tokens))
+        out[-1].tokens.extend(tokens)
+    return out
 
 
 #: A lexeme before and after the repair; None before is an insertion, None after a deletion.
@@ -203,7 +229,7 @@ class Change:
     old: int
 
 
-def changes(row: Row, head: int, pairs: Sequence[Pair], encode: Encode, hole: int) -> tuple[list[Change], int]:
+def changes(row: Row, head: int, pairs: Sequence[Pair], encode: Encode, hole: int | None) -> tuple[list[Change], int]:
     """The canvas positions that an edit changes, and how many of its tokens find no place on the canvas.
 
     `head` and `pairs` are what `align` returns for the lexemes from the focus line on; those behind its last
@@ -223,11 +249,15 @@ def changes(row: Row, head: int, pairs: Sequence[Pair], encode: Encode, hole: in
             for position, token in zip(present, wanted, strict=False):
                 if row.tokens[position] != token:
                     out.append(Change(position, token, row.tokens[position]))
-            out += [Change(position, hole, row.tokens[position]) for position in present[len(wanted) :]]
+            spare = present[len(wanted) :]
+            if hole is None:
+                homeless += len(spare)
+            else:
+                out += [Change(position, hole, row.tokens[position]) for position in spare]
             wanted = wanted[len(present) :]
         gap = row.gaps[at] if at < len(row.gaps) else None
         for token in wanted:
-            if gap is None or filled >= GAP:
+            if gap is None or hole is None or filled >= GAP:
                 homeless += 1
             else:
                 out.append(Change(gap + filled, token, hole))

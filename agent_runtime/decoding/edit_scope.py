@@ -250,7 +250,10 @@ class File:
 
     def __init__(self, text: str) -> None:
         self.source = SourceText(text)
-        self.tree = ast.parse(text)
+        try:
+            self.tree = ast.parse(text)
+        except (ValueError, RecursionError) as error:  # NUL bytes, unpaired surrogates, a thousand brackets
+            raise SyntaxError(str(error)) from error
         self.statements: list[Statement] = []
         self._attributes = _plain_attributes(self.tree)
         module = Scope(attributes=self._attributes)

@@ -48,6 +48,7 @@ _COST = {kind: cost for cost, kind in enumerate(KINDS)}
 #: length and so does parsing each: a sum of 2,000 characters took 20 s, and tables of data have no such bugs.
 LONGEST_LINE = 500
 LONGEST_TABLE = 2000
+BYTE_ORDER_MARK = "\ufeff"
 _INSIGNIFICANT = re.compile(r"[\s()]+")
 
 
@@ -78,8 +79,10 @@ class Edit:
 
     def apply(self, source: str) -> str:
         """The edited source; `source` must be the text that the edit was made for."""
-        lines = _source_text(source)
-        return source[: lines.starts[self.line - 1]] + self.new_line + source[lines.starts[self.end_line] :]
+        mark = BYTE_ORDER_MARK if source.startswith(BYTE_ORDER_MARK) else ""
+        lines = _source_text(source.removeprefix(mark))
+        before, after = lines.text[: lines.starts[self.line - 1]], lines.text[lines.starts[self.end_line] :]
+        return mark + before + self.new_line + after
 
 
 @lru_cache(maxsize=8)
@@ -99,9 +102,11 @@ def enumerate_edits(
 
     `lines` restricts them to statements that touch one of these lines; `exclude` holds whole edited
     sources that are not wanted again; `limit` keeps the first so many. Comments, imports, docstrings,
-    annotations and the insides of f-strings are left alone. Raises `SyntaxError` for a source that does
-    not parse.
+    annotations and the insides of f-strings are left alone; a byte order mark is no part of line 1. Raises
+    `SyntaxError` for a source that does not parse.
     """
+    source = source.removeprefix(BYTE_ORDER_MARK)
+    exclude = {text.removeprefix(BYTE_ORDER_MARK) for text in exclude}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes in the user's strings would warn once per candidate
         file = File(source)

@@ -1,9 +1,7 @@
-"""Which edit to try first: the network's opinion on every edit of a file, from one batched pass.
+"""Which edit to try first: what the network says about each, and what is known without asking it.
 
-The score of an edit is what the network holds for it against what stands there: the sum, over the canvas
-positions that it changes, of log p(new token) - log p(present token), with `<hole>` for nothing
-(see `agent_runtime.decoding.edit_canvas`). Kinds of edits differ in how many of them there are and in how
-much the network knows about them; `PRIORS` balances that.
+A score is a log-probability up to a constant: the prior of the edit's kind, spread over the edits of that
+kind, plus the network's gain (see `agent_runtime.decoding.edit_evidence`).
 """
 
 from __future__ import annotations
@@ -15,31 +13,10 @@ import statistics
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Literal, Protocol
 
-import torch
-from torch import Tensor
-
-from agent_runtime.decoding.edit_canvas import Change, Row, align, changes, dedent, row, units
+from agent_runtime.decoding.edit_evidence import Evidence, Scorer, weigh
 from agent_runtime.decoding.edits import Edit, enumerate_edits
-from agent_runtime.decoding.lexer import LexError, lex_lines
-from agent_runtime.decoding.tokenizer import Tokenizer
 
-
-class Scorer(Protocol):
-    """What ranking asks of a decoder."""
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The vocabulary; it must have a `<hole>`."""
-
-    def canvas_logits(self, tokens: Tensor, context: Literal["bos"] = "bos") -> Tensor:
-        """[B, C] int64 canvases to [B, C, vocab] logits, each canvas alone behind `<bos>`."""
-
-
-#: Canvases are brought to a multiple of this length, by holes at the end: fewer, larger batches.
-PADDING = 32
 #: How often a one-statement bug is fixed by each kind of edit: a belief, in the proportions that studies of
 #: such bugs report (wrong names, operators, literals, arguments and calls first), not a fit to any test set.
 SHARES = {
@@ -53,6 +30,8 @@ SHARES = {
 TRUST = 1.0
 #: Nats for a token of the edit that the network was not asked about.
 HOMELESS = -1.0
+#: Nats for an edit that no canvas shows: about what the network holds against the median edit.
+UNSEEN = -8.0
 #: Nats for a line that the failing test did not run: it cannot have made it fail, but coverage may be partial.
 NOT_EXECUTED = -8.0
 
@@ -65,18 +44,6 @@ class Ranked:
     score: float
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What the network says about one edit, before priors."""
-
-    gain: float
-    """Nats: sum of log p(new) - log p(present) over the changed positions."""
-    changed: int
-    """How many canvas positions the edit changes."""
-    homeless: int
-    """Tokens of the edit that the canvas has no place for, and that the network was not asked about."""
-
-
 def rank_edits(
     scorer: Scorer,
     source: str,
@@ -86,12 +53,13 @@ def rank_edits(
 ) -> list[Ranked]:
     """`edits` of `source`, best first.
 
-    `executed_lines` are lines that ran in a failing test: edits elsewhere come later. Raises `SyntaxError`
-    when `source` does not parse, `CheckpointError` when the vocabulary has no `<hole>`.
+    `executed_lines` are lines that ran in a failing test: edits elsewhere come later. A vocabulary without
+    `<hole>` is only asked about tokens that replace others. Raises `SyntaxError` when `source` does not parse.
     """
+    found = weigh(scorer, source, edits, executed_lines or ())
     ranked = []
-    for edit, before, found in zip(edits, prior(edits), weigh(scorer, source, edits), strict=True):
-        score = before + TRUST * found.gain + HOMELESS * found.homeless
+    for edit, before, evidence in zip(edits, prior(edits), found, strict=True):
+        score = before + _nats(evidence)
         lines = range(edit.line, edit.end_line + 1)
         if executed_lines is not None and not any(line in executed_lines for line in lines):
             score += NOT_EXECUTED
@@ -99,101 +67,15 @@ def rank_edits(
     return sorted(ranked, key=lambda item: -item.score)
 
 
+def _nats(evidence: Evidence) -> float:
+    return TRUST * evidence.gain + HOMELESS * evidence.homeless if evidence.seen else UNSEEN
+
+
 def random_order(edits: Sequence[Edit], seed: int) -> list[Ranked]:
     """The baseline: the same edits in an order that knows nothing."""
     shuffled = list(edits)
     random.Random(seed).shuffle(shuffled)
     return [Ranked(edit, float(-place)) for place, edit in enumerate(shuffled)]
-
-
-def weigh(scorer: Scorer, source: str, edits: Sequence[Edit]) -> list[Evidence]:
-    """What the network says about each edit, from one pass over one canvas for each line that has edits."""
-    canvases = Canvases(scorer.tokenizer, source)
-    questions = [canvases.question(edit) for edit in edits]
-    gains = _gains(canvases.score(scorer, questions), questions)
-    return [
-        Evidence(gain, len(question.changes), question.homeless)
-        for gain, question in zip(gains, questions, strict=True)
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What an edit changes on the canvas number `row`; None when no canvas shows its lines."""
-
-    row: int | None
-    changes: list[Change]
-    homeless: int
-
-
-class Canvases:
-    """The edit canvases of one source: one for each line that is asked about."""
-
-    def __init__(self, tokenizer: Tokenizer, source: str) -> None:
-        self.rows: list[Row] = []
-        self._hole = tokenizer.special("<hole>")
-        self._encode = lru_cache(maxsize=None)(tokenizer.encode)
-        self._homes = {line.number: (unit, index) for unit in units(source) for index, line in enumerate(unit.lines)}
-        self._of_line: dict[int, int | None] = {}
-
-    def question(self, edit: Edit) -> Question:
-        """What the network is to be asked about `edit`."""
-        line = next((line for line in range(edit.line, edit.end_line + 1) if line in self._homes), None)
-        number = None if line is None else self._row(line)
-        if line is None or number is None:
-            return Question(None, [], 1)
-        unit, focus = self._homes[line]
-        old = [item for after in unit.lines[focus:] if after.number <= edit.end_line for item in after.lexemes]
-        try:
-            new = [item for _, after in lex_lines(edit.new_line) for item in dedent(after, unit.indentation)]
-        except LexError:
-            return Question(None, [], 1)
-        return Question(number, *changes(self.rows[number], *align(old, new), self._encode, self._hole))
-
-    def _row(self, line: int) -> int | None:
-        """The number of the canvas with this line in focus; None when it is too long for a canvas."""
-        if line not in self._of_line:
-            built = row(*self._homes[line], self._encode, self._hole)
-            self._of_line[line] = None if built is None else len(self.rows)
-            self.rows.extend([] if built is None else [built])
-        return self._of_line[line]
-
-    def score(self, scorer: Scorer, questions: Sequence[Question]) -> dict[tuple[int, int], Tensor]:
-        """Log-probabilities [vocab] at every (row, position) that a question asks about."""
-        asked: dict[int, set[int]] = {}
-        for question in questions:
-            if question.row is not None and question.changes:
-                asked.setdefault(question.row, set()).update(change.position for change in question.changes)
-        lengths: dict[int, list[int]] = {}
-        for number in asked:
-            lengths.setdefault(-(-len(self.rows[number].tokens) // PADDING) * PADDING, []).append(number)
-        out: dict[tuple[int, int], Tensor] = {}
-        for length, numbers in lengths.items():
-            tokens = torch.full((len(numbers), length), self._hole)
-            for place, number in enumerate(numbers):
-                tokens[place, : len(self.rows[number].tokens)] = torch.tensor(self.rows[number].tokens)
-            logits = scorer.canvas_logits(tokens)
-            for place, number in enumerate(numbers):
-                positions = sorted(asked[number])
-                logp = logits[place, positions].log_softmax(-1)
-                out.update({(number, position): logp[index] for index, position in enumerate(positions)})
-        return out
-
-
-def _gains(logp: dict[tuple[int, int], Tensor], questions: Sequence[Question]) -> list[float]:
-    """For each question the sum of log p(new) - log p(old) over its changes; one gather for all of them."""
-    keys = {key: index for index, key in enumerate(logp)}
-    asked = [(at, change, question.row) for at, question in enumerate(questions) for change in question.changes]
-    if not asked:
-        return [0.0] * len(questions)
-    table = torch.stack(list(logp.values()))
-    places = torch.tensor([keys[(row, change.position)] for _, change, row in asked if row is not None])
-    new = table[places, torch.tensor([change.new for _, change, _ in asked])]
-    old = table[places, torch.tensor([change.old for _, change, _ in asked])]
-    sums = torch.zeros(len(questions)).index_add_(
-        0, torch.tensor([at for at, _, _ in asked]), (new - old).float().cpu()
-    )
-    return sums.tolist()
 
 
 def prior(edits: Sequence[Edit]) -> list[float]:

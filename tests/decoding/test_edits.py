@@ -158,9 +158,10 @@ def test_limit_and_exclude() -> None:
     assert enumerate_edits(FUNCTION, exclude={edits[0].apply(FUNCTION)}) == edits[1:]
 
 
-def test_a_source_that_does_not_parse_is_refused() -> None:
+@pytest.mark.parametrize("source", ["def f(:\n", "x = 1\0", "x = '\udc80'", "(" * 5000 + ")" * 5000])
+def test_a_source_that_does_not_parse_is_refused(source: str) -> None:
     with pytest.raises(SyntaxError):
-        enumerate_edits("def f(:\n")
+        enumerate_edits(source)
 
 
 def test_nothing_to_edit() -> None:
@@ -173,6 +174,7 @@ SOURCES = {
     "tabs": FUNCTION.replace("    ", "\t"),
     "no final newline": FUNCTION.rstrip("\n"),
     "not ascii": FUNCTION.replace("chosen", "gewählt").replace("keep it", "behält 😀"),
+    "byte order mark": "\ufeffx = 1\n" + FUNCTION,
     "form feed": "\f\n" + FUNCTION,
     "one line": "def f(x): return x + 1",
     "several statements on a line": "def f(x):\n    y = 1; z = 2\n    return x; pass\n",
@@ -207,11 +209,13 @@ def check(source: str, edit: Edit) -> None:
     edited = edit.apply(source)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        compile(edited, "edited.py", "exec")
+        compile(edited.encode(), "edited.py", "exec")
     arguments = edit.patch_arguments("a.py")
     assert arguments["path"] == "a.py"
     splice = replace_lines(source.encode(), int(arguments["start"]), int(arguments["end"]), str(arguments["text"]))
     assert splice.apply(source.encode()).decode() == edited
+    mark = "\ufeff" if source.startswith("\ufeff") else ""
+    source, edited = source.removeprefix(mark), edited.removeprefix(mark)
     lines = source.encode().splitlines(keepends=True)
     before = b"".join(lines[: edit.line - 1]).decode() + lines[edit.line - 1].decode()[: edit.column]
     assert source.startswith(before + edit.old)

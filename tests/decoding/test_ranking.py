@@ -12,27 +12,29 @@ import torch
 from tokenizers import decoders, models, pre_tokenizers
 
 from agent_runtime.decoding.edit_canvas import GAP, MAX_CANVAS, align, changes, row, units
+from agent_runtime.decoding.edit_evidence import MOST_CANVASES, weigh
 from agent_runtime.decoding.edits import Edit, enumerate_edits
 from agent_runtime.decoding.lexer import Lexeme, join, lex, lex_lines
-from agent_runtime.decoding.ranking import evaluate_ranking, random_order, rank_edits, weigh
+from agent_runtime.decoding.ranking import evaluate_ranking, random_order, rank_edits
 from agent_runtime.decoding.tokenizer import Tokenizer
+from agent_runtime.errors import DecodingError
 from agent_runtime.training.alignment import NEWLINE, STARTS, cells, regions
 from agent_runtime.training.objectives import gaps
 
 FUNCTION = "def f(a, b):\n    c = a + b\n    return c\n"
 
 
-def byte_tokenizer() -> Tokenizer:
-    """One token for every byte, and the special tokens that ranking needs."""
+def byte_tokenizer(*specials: str) -> Tokenizer:
+    """One token for every byte, and these special tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     backend = tokenizers.Tokenizer(models.BPE({character: at for at, character in enumerate(alphabet)}, []))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens(["<bos>", "<hole>"])
+    backend.add_special_tokens(list(specials))
     return Tokenizer(backend)
 
 
-TOKENIZER = byte_tokenizer()
+TOKENIZER = byte_tokenizer("<pad>", "<bos>", "<hole>")
 HOLE = TOKENIZER.special("<hole>")
 
 
@@ -53,9 +55,8 @@ class Believer:
         target = self.tokenizer.encode(self.wanted)
         for place, canvas in enumerate(tokens.tolist()):
             solid = [at for at, token in enumerate(canvas) if token != HOLE]
-            logits[place, :, HOLE] = 1.0
+            logits[place, :, min(HOLE, self.tokenizer.vocab_size - 1)] = 1.0
             for at, token in zip(solid, target, strict=False):
-                logits[place, at, HOLE] = 0.0
                 logits[place, at, token] = 5.0
         return logits
 
@@ -99,8 +100,38 @@ def test_a_line_too_long_for_a_canvas_is_ranked_without_the_network() -> None:
     scorer = Believer("")
     edits = [edit for edit in enumerate_edits(source) if edit.line == 2]
     assert edits
-    assert {found.changed for found in weigh(scorer, source, edits)} == {0}
+    assert not any(found.seen for found in weigh(scorer, source, edits))
     assert scorer.calls == 0
+
+
+def test_a_vocabulary_without_holes_is_asked_about_replacements_only() -> None:
+    scorer = Believer("", byte_tokenizer("<pad>", "<bos>"))
+    edits = enumerate_edits(FUNCTION)
+    found = weigh(scorer, FUNCTION, edits)
+    replaced = next(item for edit, item in zip(edits, found, strict=True) if (edit.old, edit.new) == ("+", "-"))
+    assert (replaced.changed, replaced.homeless) == (1, 0)
+    removed = next(item for edit, item in zip(edits, found, strict=True) if (edit.old, edit.new) == ("a + b", "a"))
+    assert (removed.changed, removed.homeless) == (0, len(" + b"))
+    assert len(rank_edits(scorer, FUNCTION, edits)) == len(edits)
+
+
+def test_of_a_long_file_the_surprising_and_the_likely_lines_are_asked_about() -> None:
+    source = "".join(f"def f{number}(a, b):\n    return a + b\n" for number in range(MOST_CANVASES + 5))
+    edits = [edit for edit in enumerate_edits(source) if edit.kind == "operator"]
+    likely = {edits[-1].line}
+    found = weigh(Believer(""), source, edits, likely)
+    seen = {edit.line for edit, item in zip(edits, found, strict=True) if item.seen}
+    assert len(seen) == MOST_CANVASES
+    assert likely <= seen
+
+
+def test_output_that_is_not_finite_is_an_error() -> None:
+    class Broken(Believer):
+        def canvas_logits(self, tokens: torch.Tensor, context: str = "bos") -> torch.Tensor:
+            return super().canvas_logits(tokens) * float("nan")
+
+    with pytest.raises(DecodingError):
+        rank_edits(Broken(""), FUNCTION, enumerate_edits(FUNCTION))
 
 
 def test_a_canvas_is_the_function_with_gaps_in_the_focus_line() -> None:
