@@ -22,8 +22,13 @@ def rebuild(folder: Path) -> Path:
 
     Raises TraceError when the folder holds no readable trace or cannot be written to.
     """
-    text = json.dumps(to_jaeger(read_trace(folder)), ensure_ascii=True, separators=(",", ":"))
-    path = folder / JAEGER_FILE
+    return write(read_trace(folder))
+
+
+def write(trace: RecordedTrace) -> Path:
+    """Writes `trace.jaeger.json` into the trace's folder; raises TraceError when it cannot be written."""
+    text = json.dumps(to_jaeger(trace), ensure_ascii=True, separators=(",", ":"))
+    path = trace.folder / JAEGER_FILE
     partial = path.with_suffix(".partial")
     try:
         partial.write_text(text, encoding="ascii")

@@ -6,9 +6,10 @@ spans are handed to its processors too and are not sent by us: sending is then t
 doing both would deliver every span twice.
 """
 
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
@@ -19,11 +20,16 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from agent_runtime.errors import TraceError
 
 from .conventions import SCHEMA_URL, SCOPE
-from .jaeger import rebuild
+from .jaeger import write
 from .otlp_json import Encoder
+from .reading import RecordedTrace, read_trace
 from .recording import FileRecorder
-from .sending import OtlpSender, endpoint
+from .sending import CLOSE_SECONDS, OtlpSender
+from .settings import endpoint, metrics_wanted
 from .spans import LiveSpan
+
+if TYPE_CHECKING:
+    from .metrics import MetricsSender
 
 _SAMPLED = trace.TraceFlags(trace.TraceFlags.SAMPLED)
 
@@ -87,12 +93,19 @@ class Pipeline:
         if self._sender is not None:
             self._sender.stop()
         self._recorder.close()
+        metrics: MetricsSender | None = None
         try:
-            rebuild(self._run_dir)
+            trace = read_trace(self._run_dir)
+            write(trace)
+            if metrics_wanted():
+                metrics = _metrics_sender(trace, self._resource)
         except TraceError as error:
             self._tell(str(error))
+        deadline = time.monotonic() + CLOSE_SECONDS
         if self._sender is not None:
             self._sender.close()
+        if metrics is not None and (why := metrics.close(max(deadline - time.monotonic(), 0.0))) is not None:
+            self._tell(f"The run's metrics did not reach the collector: {why}.")
 
     def _start(self, name: str, parent: trace.SpanContext | None, attributes: dict[str, Any]) -> LiveSpan:
         span = LiveSpan(name, self._context(), parent, self._resource, self._scope, attributes, self._ended)
@@ -112,6 +125,12 @@ class Pipeline:
         current = trace.get_current_span()
         ours = isinstance(current, LiveSpan) and current.get_span_context().trace_id == self._trace_id
         return current if ours else self.root
+
+
+def _metrics_sender(trace: RecordedTrace, resource: Resource) -> "MetricsSender":
+    from .metrics import MetricsSender  # the SDK's metrics take 60 ms to import
+
+    return MetricsSender(trace, resource)
 
 
 def _resource() -> Resource:

@@ -5,15 +5,17 @@ SDK's own batch processor is not used: with a dead collector it held up the exit
 ignores its time-out.
 """
 
-import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+
+from .quiet import Quiet
+from .settings import setting
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -24,20 +26,6 @@ _BATCH_SPANS = 512
 _DELAY_SECONDS = 1.0
 # Exit may come this much later because of the collector: enough for one round trip to a slow one.
 CLOSE_SECONDS = 0.7
-
-_LOGGERS = (
-    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
-    "opentelemetry.exporter.otlp.proto.grpc.exporter",
-    "opentelemetry.exporter.otlp.common.http",
-    "urllib3.connectionpool",
-)
-
-
-def endpoint(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Where spans are to be sent, or None when no collector is configured."""
-    if environment.get("OTEL_TRACES_EXPORTER", "otlp").strip().lower() == "none":
-        return None
-    return _setting("ENDPOINT", environment) or None
 
 
 class OtlpSender(SpanProcessor):
@@ -52,7 +40,7 @@ class OtlpSender(SpanProcessor):
         self._lost = 0
         self._in_flight = 0
         self._reason = ""
-        self._heard = _Heard()
+        self._quiet = Quiet("opentelemetry.exporter.otlp.proto.http.trace_exporter")
         # A daemon: a collector that accepts and never answers must not keep the process alive.
         self._thread = threading.Thread(target=self._run, name="trace-otlp", daemon=True)
         self._thread.start()
@@ -77,34 +65,29 @@ class OtlpSender(SpanProcessor):
         if not self._done.wait(seconds):
             self._lost += len(self._queue) + self._in_flight
             self._reason = (
-                self._reason or self._heard.last or f"it did not answer within {seconds:g} s of the run's end"
+                self._reason or self._quiet.last or f"it did not answer within {seconds:g} s of the run's end"
             )
         if self._lost:
             self._tell(f"{self._lost} spans did not reach the collector at {self._where}: {self._reason}.")
 
     def _run(self) -> None:
-        self._heard.thread = threading.get_ident()
-        loggers = [logging.getLogger(name) for name in _LOGGERS]
-        for logger in loggers:
-            logger.addFilter(self._heard)
-        try:
-            exporter = _exporter()
-            delay = _delay_seconds()
-            while not self._stop.wait(delay):
+        with self._quiet:
+            try:
+                exporter = _exporter()
+                delay = _delay_seconds()
+                while not self._stop.wait(delay):
+                    self._send_all(exporter)
                 self._send_all(exporter)
-            self._send_all(exporter)
-            # Before the exporter is closed: nothing waits for its connection pool.
-            self._done.set()
-            exporter.shutdown()
-        except Exception as error:
-            # A wrong variable or a missing package: the run goes on, its files have everything.
-            self._lost += len(self._queue)
-            self._queue.clear()
-            self._reason = f"{type(error).__name__}: {error}"
-        finally:
-            self._done.set()
-            for logger in loggers:
-                logger.removeFilter(self._heard)
+                # Before the exporter is closed: nothing waits for its connection pool.
+                self._done.set()
+                exporter.shutdown()
+            except Exception as error:
+                # A wrong variable or a missing package: the run goes on, its files have everything.
+                self._lost += len(self._queue)
+                self._queue.clear()
+                self._reason = f"{type(error).__name__}: {error}"
+            finally:
+                self._done.set()
 
     def _send_all(self, exporter: "SpanExporter") -> None:
         from opentelemetry.sdk.trace.export import SpanExportResult
@@ -114,27 +97,8 @@ class OtlpSender(SpanProcessor):
             self._in_flight = len(batch)
             if exporter.export(batch) is not SpanExportResult.SUCCESS:
                 self._lost += len(batch)
-                self._reason = self._reason or self._heard.last or "it took none of them"
+                self._reason = self._reason or self._quiet.last or "it took none of them"
             self._in_flight = 0
-
-
-class _Heard(logging.Filter):
-    """Keeps what the SDK logs from this thread, stack traces and all, out of the log, and remembers
-    the last of it.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.thread: int | None = None
-        self.last = ""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.thread != self.thread:
-            return True
-        message = record.getMessage()
-        refused = "refused" in message.lower()
-        self.last = "the connection was refused" if refused else message.splitlines()[0][:200].rstrip(".")
-        return False
 
 
 def _delay_seconds() -> float:
@@ -143,7 +107,7 @@ def _delay_seconds() -> float:
 
 
 def _exporter() -> "SpanExporter":
-    if _setting("PROTOCOL", os.environ) == "grpc":
+    if setting("TRACES", "PROTOCOL", os.environ) == "grpc":
         # Not among the package's own dependencies: grpcio is 15 MB, and every collector speaks HTTP.
         module = import_module("opentelemetry.exporter.otlp.proto.grpc.trace_exporter")
         exporter: SpanExporter = module.OTLPSpanExporter()
@@ -151,9 +115,3 @@ def _exporter() -> "SpanExporter":
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     return OTLPSpanExporter()
-
-
-def _setting(name: str, environment: Mapping[str, str]) -> str:
-    """The variable for traces, or else the one for all signals."""
-    for_traces = environment.get(f"OTEL_EXPORTER_OTLP_TRACES_{name}", "")
-    return for_traces or environment.get(f"OTEL_EXPORTER_OTLP_{name}", "")
