@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent_runtime.tools import processes
-from agent_runtime.tools.files import FILE_CALLS, Files, PutInProgress
+from agent_runtime.tools.files import FILE_CALLS, Files
 from agent_runtime.tools.frames import (
     CALL,
     CANCEL,
@@ -34,6 +34,7 @@ from agent_runtime.tools.frames import (
     split_data,
 )
 from agent_runtime.tools.invoke import invoke, reply_body
+from agent_runtime.tools.put import PutInProgress
 from agent_runtime.tools.registry import TOOLS
 from agent_runtime.tools.run_tests import start_warm_server, warm_server_pids
 from agent_runtime.tools.worker import Order, Worker, describe, start_worker
