@@ -54,7 +54,7 @@ def inspect(
             return problem
         data, _ = textfile.load(real_path)
     except OutsideWorkspace as error:
-        return failure("outside", str(error))
+        return failure("outside_workspace", str(error))
     except OSError as error:
         return failure("io", f"{path} cannot be read: {error.strerror}")
     name = workspace.relative(real_path)

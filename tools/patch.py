@@ -61,7 +61,7 @@ def patch(
         if created or changed != data:
             textfile.replace(real_path, changed, mode)
     except OutsideWorkspace as error:
-        return failure("outside", str(error))
+        return failure("outside_workspace", str(error))
     except EditRefused as error:
         return failure("refused", str(error))
     except OSError as error:
@@ -103,7 +103,7 @@ def undo(workspace: Workspace, undo: str) -> Outcome:
     except (binascii.Error, ValueError, KeyError, TypeError):
         return failure("usage", "this is no token of a patch")
     except OutsideWorkspace as error:
-        return failure("outside", str(error))
+        return failure("outside_workspace", str(error))
     except OSError as error:
         return failure("io", f"the patch cannot be taken back: {error.strerror}")
     return Outcome(ok=True, text=f"took the patch of {name} back\n", data={"path": name})

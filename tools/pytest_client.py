@@ -24,6 +24,7 @@ from agent_runtime.tools.workspace import Workspace
 CHUNK = 64 * 1024
 LOOK = 0.1  # seconds between looks at a silent process: a child of it may hold its socket open after its end
 PATIENCE = 4
+ENDING = 2.0  # seconds that a process may take to end after its last word
 DRAIN = 5.0  # seconds within which a killed run must be gone
 
 
@@ -200,10 +201,12 @@ def run_cold(workspace: Workspace, request: dict[str, Any], limits: Limits, env:
             follower = Follower(ours, read, limits, workspace)
             run = follower.follow(lambda: process.poll() is not None, lambda: kill_tree([process.pid]))
         finally:
-            if process.poll() is None and not follower.verdict.ended:
-                kill_tree([process.pid])
             os.close(read)
-            status = process.wait()
+            try:
+                status = process.wait(ENDING)
+            except subprocess.TimeoutExpired:  # something registered to run at its exit does not end
+                kill_tree([process.pid])
+                status = process.wait()
         if not run.verdict.ended and run.timed_out_after is None:
             run.verdict.exit_code = status
         return run

@@ -24,7 +24,7 @@ BOOT = (
 
 if TYPE_CHECKING:
     Request = dict[str, Any]
-    """`root`, `arguments`, `first` (test ids), `stop_at_first`, `shadowed`: as `run_tests` makes it."""
+    """`root`, `scratch`, `arguments`, `first` (test ids), `stop_at_first`, `shadowed`: as `run_tests` makes it."""
 
     Send = Callable[[dict[str, Any]], None]
 
@@ -41,7 +41,11 @@ def main(package: str, mode: str, descriptor: int) -> None:
     request = json.loads(read_line(channel))
     if request["shadowed"]:
         sys.path.insert(0, request["root"])
-    preload(package)
+    try:
+        preload(package)
+    except ImportError as error:
+        sender(channel)({"event": "internal", "message": f"{type(error).__name__}: {error}"})
+        return
     run_once(request, sender(channel))
 
 
@@ -60,7 +64,7 @@ def preload(package: str) -> None:
 def make_reporter(request: Request, send: Send) -> Any:
     """The plugin for a run."""
     module = sys.modules["agent_runtime.tools.pytest_reporter"]
-    return module.Reporter(send, request["root"], request["first"], request["stop_at_first"])
+    return module.Reporter(send, request["root"], request["scratch"], request["first"], request["stop_at_first"])
 
 
 def run_once(request: Request, send: Send) -> NoReturn:
@@ -73,7 +77,6 @@ def conduct(request: Request, reporter: Any) -> int:
     """Run pytest in this process, as `python -m pytest` does in the root of the repository; its exit code."""
     for name in [name for name in sys.modules if name.split(".")[0] == "agent_runtime"]:
         del sys.modules[name]  # the repository may hold a package of that name
-    reporter.started()
     root, arguments = request["root"], request["arguments"]
     os.chdir(root)
     if sys.path[:1] != [root]:

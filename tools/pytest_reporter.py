@@ -2,7 +2,7 @@
 
 Runs in the repository's interpreter with whatever pytest is there (7.0 or newer). Events are JSON objects:
 
-    {"event": "started", "pid": 7, "cpu": 0.2}         pytest is loaded, the repository not yet; process, its seconds
+    {"event": "started", "pid": 7, "cpu": 0.2}         collecting begins, in this process, which has used so much
     {"event": "collected", "total": 9}
     {"event": "begin", "test": ID, "cpu": 0.2}         a test starts: at a hang, the last of these names it
     {"event": "done", "test": ID, "outcome": OUTCOME}  passed, failed, error, skipped, xfailed, xpassed
@@ -42,9 +42,16 @@ class Reporter:
     """Turns pytest's hooks into events; tests named in `first` run before the others, in that order."""
 
     def __init__(
-        self, send: Callable[[dict[str, Any]], None], root: str, first: list[str], stop_at_first: bool
+        self,
+        send: Callable[[dict[str, Any]], None],
+        root: str,
+        scratch: str,
+        first: list[str],
+        stop_at_first: bool,
     ) -> None:
         self.send = send
+        self.scratch = scratch
+        """Where `tmp_path` lies: always the same, since tests print it."""
         self.root = root.rstrip("/") + "/"
         self.first = {test: index for index, test in enumerate(first)}
         self.stop_at_first = stop_at_first
@@ -55,9 +62,19 @@ class Reporter:
         self.bare = False
         """Whether there are no plugins but pytest's own, nor a conftest."""
 
-    def started(self) -> None:
-        """The run begins, in this process."""
-        self.send({"event": "started", "pid": os.getpid(), "cpu": time.process_time()})
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_load_initial_conftests(self) -> Generator[None, Any, None]:
+        """Tell of a conftest that cannot be imported."""
+        outcome = yield
+        if outcome.excinfo is not None:
+            error = outcome.excinfo[1]
+            self.uncollected(self.clean(str(getattr(error, "path", "conftest.py"))), error)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_cmdline_main(self, config: Any) -> None:
+        """Fix the place of temporary directories, unless the configuration names one."""
+        if getattr(config.option, "basetemp", "") is None:
+            config.option.basetemp = self.scratch
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: Any) -> None:
@@ -71,9 +88,10 @@ class Reporter:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionstart(self, session: Any) -> None:
-        """Stand here, where a process that is prepared for many runs forks them."""
+        """Everything is ready to collect; a process that is prepared for many runs stands here and forks them."""
         if self.at_start is not None:
             self.at_start(session.config)
+        self.send({"event": "started", "pid": os.getpid(), "cpu": time.process_time()})
 
     def take_over(self, first: list[str], stop_at_first: bool, config: Any) -> None:
         """Become the reporter of another run, in a process forked at `at_start`."""
@@ -169,7 +187,7 @@ class Reporter:
 
     def clean(self, text: str) -> str:
         """Text that is the same in every run: no path of the workspace, no address."""
-        return ADDRESS.sub("0x…", text.replace(self.root, ""))
+        return ADDRESS.sub("0x…", text.replace(self.scratch, "/tmp/pytest").replace(self.root, ""))  # noqa: S108 - shown
 
 
 def is_pytests_own(plugin: Any) -> bool:

@@ -191,6 +191,7 @@ class Keeper(Attendant):
         super().__init__(memo)
         self.prepared: OrderedDict[str, tuple[int, socket.socket]] = OrderedDict()
         """Process id and channel by the key of what it is prepared for."""
+        self.ready: set[str] = set()
         self.unfit: set[str] = set()
 
     def serve(self, control: socket.socket) -> None:
@@ -201,9 +202,10 @@ class Keeper(Attendant):
             if message is None:
                 return
             request = json.loads(message)
-            key = json.dumps([request["arguments"], signature(request["root"], request["arguments"])])
+            start_files = signature(request["root"], request["arguments"])
+            key = json.dumps([request["arguments"], start_files])
             self.collect()
-            if key in self.prepared:
+            if key in self.prepared and self.is_ready(key):
                 try:
                     transmit(self.prepared[key][1], message, files)
                     self.prepared.move_to_end(key)
@@ -215,7 +217,8 @@ class Keeper(Attendant):
                 begin(files, [1, 2])
                 atexit.register(self.teach, request["root"])
                 run_once(request, sender(socket.socket(fileno=files[0])))
-            if key not in self.unfit:
+            takes_part = any(name == "conftest.py" for _, name, *_ in start_files)
+            if key not in self.unfit and key not in self.prepared and not takes_part:
                 self.prepare(key, request)
 
     def prepare(self, key: str, request: Request) -> None:
@@ -231,9 +234,20 @@ class Keeper(Attendant):
         self.prepared[key] = (pid, channel)
         self.spared[pid] = key
 
+    def is_ready(self, key: str) -> bool:
+        """Whether a prepared process stands; until then requests are served from here."""
+        if key not in self.ready:
+            try:
+                if self.prepared[key][1].recv(16, socket.MSG_DONTWAIT):
+                    self.ready.add(key)
+            except BlockingIOError:
+                return False
+        return key in self.ready
+
     def forget(self, key: str) -> None:
         """Let a prepared process end."""
         self.prepared.pop(key)[1].close()
+        self.ready.discard(key)
 
     def collect(self) -> None:
         """Take note of prepared processes that have ended, and of what cannot be prepared."""
@@ -274,6 +288,7 @@ class Prepared(Attendant):
         self.attend(self.control)
         gc.collect()
         gc.freeze()
+        self.control.sendall(b"ready")
         try:
             while True:
                 message, files = receive(self.control)
@@ -292,7 +307,6 @@ class Prepared(Attendant):
         atexit.register(self.teach, request["root"])
         self.reporter.at_start = None
         self.reporter.send = sender(socket.socket(fileno=files[0]))
-        self.reporter.started()
         self.reporter.take_over(request["first"], request["stop_at_first"], config)
         capture = config.pluginmanager.getplugin("capturemanager")
         if capture is not None:  # its temporary files are shared with the prepared process until it starts again
@@ -342,7 +356,7 @@ def signature(root: str, arguments: list[str]) -> list[Any]:
     try:
         folders.update(entry.path for entry in os.scandir(root) if entry.name.startswith("test") and entry.is_dir())
     except OSError:
-        return [None]
+        return [[root, "gone"]]
     for argument in arguments:
         folder = os.path.join(root, argument.split("::")[0])
         while folder.startswith(root) and folder not in folders:

@@ -8,11 +8,12 @@ import os
 import re
 import shlex
 import time
+import zlib
 from typing import Any
 
 from agent_runtime.tools.command import CommandResult, run_command
 from agent_runtime.tools.pytest_client import Limits, Run, WarmServer, run_cold
-from agent_runtime.tools.verdict import ERROR, TIMED_OUT, cut, render, seconds
+from agent_runtime.tools.verdict import ERROR, FAILED, TIMED_OUT, cut, render, seconds
 from agent_runtime.tools.workspace import Outcome, Workspace, failure
 
 MARGIN = 0.3
@@ -81,6 +82,7 @@ def run_tests(
     request = {
         "root": workspace.root,
         "arguments": ["-p", "no:cacheprovider", f"--rootdir={workspace.root}", *arguments, *(select or [])],
+        "scratch": os.path.join(workspace.tmp, f"pytest-{zlib.crc32(workspace.root.encode()):08x}"),
         "first": first or [],
         "stop_at_first": stop_at_first,
         "shadowed": shadowed,
@@ -97,6 +99,7 @@ def run_tests(
             return failure("no_python", f"{workspace.python} cannot be started: {error.strerror}")
     data = run.verdict.data(run.timed_out_after, run.killed_test)
     data.update(
+        stopped_early=stop_at_first and data["status"] == FAILED and len(run.verdict.outcomes) < data["total"],
         warm=was_warm,
         duration_s=round(time.monotonic() - began, 4),
         collect_s=run.collect_s and round(run.collect_s, 4),
@@ -154,12 +157,14 @@ def told(run_s: float, workspace: Workspace, timeout: float | None) -> float:
 
 
 def unexplained(data: dict[str, Any], printed: str, workspace: Workspace) -> str:
-    """The end of what was printed, where pytest failed without an event that says why."""
-    explained = data["collection_errors"] or data["first_failure"] or data["message"]
+    """What pytest printed where it failed without an event that says why: a usage error, most of the time."""
+    explained = data["collection_errors"] or data["first_failure"] or data["message"] or data["running"]
     if data["status"] != ERROR or explained:
         return ""
-    lines = printed.replace(workspace.root + "/", "").strip().splitlines()
-    return "".join(cut(line) + "\n" for line in lines[-5:])
+    lines = [line for line in printed.replace(workspace.root + "/", "").splitlines() if line.strip()]
+    telling = [line for line in lines if "rror: " in line or line.startswith("ERROR: ")]
+    telling = [line for line in telling if "usage: " not in line] or lines
+    return "".join(cut("E   " + re.sub(r"^(ERROR: |.*?\berror: )", "", line)) + "\n" for line in telling[-3:])
 
 
 def run_other(workspace: Workspace, command: str, limits: Limits) -> Outcome:

@@ -8,6 +8,9 @@ from typing import Any
 MAX_LINE = 200
 """Characters of one line of the text."""
 
+USAGE = 4
+"""pytest's exit code for arguments or a configuration that it refuses."""
+
 PASSED, FAILED, ERROR, TIMED_OUT, NO_TESTS = "passed", "failed", "error", "timed_out", "no_tests"
 
 
@@ -102,7 +105,8 @@ def headline(data: dict[str, Any]) -> str:
         more = len(data["collection_errors"]) - 1
         return f"ERROR collecting {data['collection_errors'][0]['file']}" + (f" and {more} more" if more else "")
     if failed:
-        return f"FAILED {failed} of {tests(total)}" + (f", {errors} with errors" if errors else "")
+        also = f", {errors} with errors" if errors else ""
+        return f"FAILED {failed} of {tests(total)}{also}" + (", stopped there" if data["stopped_early"] else "")
     if errors:
         return f"ERROR in {errors} of {tests(total)}"
     if data["status"] == PASSED:
@@ -110,6 +114,10 @@ def headline(data: dict[str, Any]) -> str:
         return f"PASSED {tests(data['passed'] + data['xpassed'])}" + (f", {skipped} skipped" if skipped else "")
     if data["status"] == NO_TESTS:
         return "ERROR no tests found"
+    if data["message"]:
+        return "ERROR pytest could not run"
+    if data["exit_code"] == USAGE:
+        return "ERROR pytest refused its arguments or its configuration"
     return f"ERROR the test process {ending(data['exit_code'])}{where}"
 
 
