@@ -82,14 +82,14 @@ def _reaching(source: Ints, target: Ints, goal: Bools) -> Bools:
     alive = goal.copy()
     frontier = np.flatnonzero(goal)
     while len(frontier):
-        _, edges = _expand(starts[frontier], starts[frontier + 1] - starts[frontier])
+        _, edges = expand(starts[frontier], starts[frontier + 1] - starts[frontier])
         found = np.unique(source[edges])
         frontier = found[~alive[found]]
         alive[frontier] = True
     return alive
 
 
-def _expand(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
+def expand(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
     """For ranges `start … start + count`: which range each element belongs to, and the elements."""
     owner = np.repeat(np.arange(len(counts)), counts)
     offset = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -177,7 +177,7 @@ def lift(table: npt.NDArray[np.int32], accepting: Bools, vocabulary: Vocabulary)
     accepting = accepting[keep]
     # Tokens with equal edges get equal sums of pseudo-random numbers, one for each (source, target).
     states = max(1, len(accepting))
-    mixed = _scramble((source * states + target).astype(np.uint64))
+    mixed = scramble((source * states + target).astype(np.uint64))
     sums = np.zeros(len(vocabulary.is_token), dtype=np.uint64)
     np.add.at(sums, node, mixed)
     nodes = np.unique(node)
@@ -203,7 +203,7 @@ def _walk(table: npt.NDArray[np.int32], vocabulary: Vocabulary) -> tuple[Ints, I
     found: list[tuple[Ints, Ints, Ints]] = []
     while len(node):
         first = vocabulary.first_child[node]
-        owner, edge = _expand(first, vocabulary.first_child[node + 1] - first)
+        owner, edge = expand(first, vocabulary.first_child[node + 1] - first)
         node = vocabulary.child[edge]
         reached = table[reached[owner], vocabulary.symbol[node]].astype(np.int64)
         alive = reached >= 0
@@ -240,7 +240,7 @@ def _distance(source: Ints, target: Ints, goal: Bools) -> Ints:
     return distance
 
 
-def _scramble(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def scramble(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """SplitMix64's finalizer: 64 well mixed bits (Steele, Lea and Flood, 2014)."""
     values = (values + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -19,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from agent_runtime.decoding.automaton import Bools, Ints, TokenAutomaton
+from agent_runtime.decoding.automaton import Bools, Ints, TokenAutomaton, expand, scramble
 
 Floats = npt.NDArray[np.float64]
 
@@ -34,14 +34,28 @@ class Lattice:
 
     def __init__(self, automaton: TokenAutomaton) -> None:
         self.automaton = automaton
-        self.label = automaton.label
         pair = automaton.source * automaton.states + automaton.target
-        _, self.pair_start = np.unique(pair, return_index=True)
-        self.pair_of_edge = np.searchsorted(self.pair_start, np.arange(len(pair)), side="right") - 1
-        self.pair_end = np.append(self.pair_start[1:], len(pair))
-        self.source = automaton.source[self.pair_start]
-        self.target = automaton.target[self.pair_start]
+        _, start = np.unique(pair, return_index=True)
+        self.source = automaton.source[start]
+        self.target = automaton.target[start]
         """[pairs] distinct (source, target), sorted by source."""
+        # Pairs with the same classes share one sum: each of a schema's free strings loops on the same 190
+        # classes, which are nearly all edges (4,400 become 600 for the built-in tools).
+        end = np.append(start[1:], len(pair))
+        hashes = np.add.reduceat(scramble(automaton.label.astype(np.uint64)), start)
+        _, example, self.set_of_pair = np.unique(hashes, return_index=True, return_inverse=True)
+        owner, edge = expand(start[example], end[example] - start[example])
+        self.label = automaton.label[edge]
+        """The classes of each set, set by set."""
+        self.set_start = np.searchsorted(owner, np.arange(len(example)))
+        self.set_end = np.append(self.set_start[1:], len(self.label))
+        self.pair_by_set = np.argsort(self.set_of_pair, kind="stable")
+        self.set_pair_start = np.searchsorted(self.set_of_pair[self.pair_by_set], np.arange(len(example)))
+        by_label = np.argsort(self.label, kind="stable")
+        self.set_by_label = owner[by_label]
+        self.label_start = np.searchsorted(self.label[by_label], np.arange(automaton.classes))
+        self.set_of_edge = owner
+        self.label_of_edge = np.sort(self.label)
         self.leaving, self.leaving_start = np.unique(self.source, return_index=True)
         self.leaving_of_pair = np.searchsorted(self.leaving, self.source)
         self.first_pair = np.searchsorted(self.source, np.arange(automaton.states + 1))
@@ -50,9 +64,6 @@ class Lattice:
         entering = self.target[self.by_target]
         self.entered, self.entered_start = np.unique(entering, return_index=True)
         self.entered_of_pair = np.searchsorted(self.entered, entering)
-        by_label = np.argsort(self.label, kind="stable")
-        self.pair_by_label = self.pair_of_edge[by_label]
-        self.label_start = np.searchsorted(self.label[by_label], np.arange(automaton.classes))
         self.alive = lru_cache(maxsize=8)(self._alive)
 
     def _alive(self, length: int) -> Bools:
@@ -69,12 +80,18 @@ class Lattice:
             alive[at] &= leads
         return alive
 
+    def labels(self, pair: int) -> Ints:
+        """The classes that lead along one pair."""
+        which = self.set_of_pair[pair]
+        return self.label[self.set_start[which] : self.set_end[which]]
+
     def best(self, tops: npt.NDArray[np.float32]) -> tuple[float, Ints]:
         """The largest sum of weights of any path of L steps, and its classes [L]."""
         length = len(tops)
         if not (tops.max(axis=1) < np.inf).all():
             return np.nan, np.zeros(length, dtype=np.int64)
-        steps = np.maximum.reduceat(tops[:, self.label], self.pair_start, axis=1)
+        steps = np.maximum.reduceat(np.take(tops, self.label, axis=1), self.set_start, axis=1)
+        steps = np.take(steps, self.set_of_pair, axis=1)
         score = self._ends(length)
         through = np.empty(len(self.target))
         for at in reversed(range(length)):
@@ -88,7 +105,7 @@ class Lattice:
         for at in range(length):
             first, last = self.first_pair[state], self.first_pair[state + 1]
             pair = first + (steps[at, first:last] + score[at + 1, self.target[first:last]]).argmax()
-            labels = self.label[self.pair_start[pair] : self.pair_end[pair]]
+            labels = self.labels(pair)
             classes[at] = labels[tops[at, labels].argmax()] if len(labels) > 1 else labels[0]
             state = self.target[pair]
         return float(score[0, 0]), classes
@@ -128,7 +145,7 @@ class Lattice:
             if not chances.max() > _TRUSTED:
                 return None
             pair = first + pick(chances, uniform[at, 0])
-            labels = self.label[self.pair_start[pair] : self.pair_end[pair]]
+            labels = self.labels(pair)
             classes[at] = labels[pick(_from_log(weights[at, labels]), uniform[at, 1])]
             state = self.target[pair]
         return classes
@@ -153,8 +170,10 @@ class Lattice:
                 done[at + 1] /= done[at + 1].max()
         if not (np.einsum("ls,ls->l", done, rest) > _TRUSTED).all():
             return None
-        around = np.take(done[:-1], self.source, axis=1) * np.take(rest[1:], self.target, axis=1)
-        chance *= np.add.reduceat(np.take(around, self.pair_by_label, axis=1), self.label_start, axis=1)
+        source, target = self.source[self.pair_by_set], self.target[self.pair_by_set]
+        around = np.take(done[:-1], source, axis=1) * np.take(rest[1:], target, axis=1)
+        around = np.add.reduceat(around, self.set_pair_start, axis=1)
+        chance *= np.add.reduceat(np.take(around, self.set_by_label, axis=1), self.label_start, axis=1)
         chance /= chance.sum(axis=1, keepdims=True)
         with np.errstate(divide="ignore"):
             return log_z, np.log(chance, out=chance)
@@ -171,7 +190,8 @@ class Lattice:
         length = len(weights)
         alive = self.alive(length)
         chance = np.exp(weights - top)
-        steps = np.add.reduceat(np.take(chance, self.label, axis=1), self.pair_start, axis=1)
+        steps = np.add.reduceat(np.take(chance, self.label, axis=1), self.set_start, axis=1)
+        steps = np.take(steps, self.set_of_pair, axis=1)
         rest = np.zeros((length + 1, self.automaton.states))
         rest[length] = self.automaton.accepting & alive[length]
         log_z = float(top.sum())
@@ -203,15 +223,15 @@ class Lattice:
         log_z = float(rest[0, 0])
         if not np.isfinite(log_z):
             return log_z, weights
-        around = done[:-1, self.source] + rest[1:, self.target]
-        labels = self.label_start
-        group = np.searchsorted(labels, np.arange(len(self.pair_by_label)), side="right") - 1
-        return log_z, weights + _log_sum(around[:, self.pair_by_label], labels, group) - log_z
+        source, target = self.source[self.pair_by_set], self.target[self.pair_by_set]
+        around = done[:-1, source] + rest[1:, target]
+        around = _log_sum(around, self.set_pair_start, self.set_of_pair[self.pair_by_set])
+        return log_z, weights + _log_sum(around[:, self.set_by_label], self.label_start, self.label_of_edge) - log_z
 
     def _backward_log(self, weights: Floats) -> tuple[Floats, Floats]:
         """Log-weights of pairs [L, pairs], and of all ways from each state to the end [L + 1, states]."""
         length = len(weights)
-        steps = _log_sum(weights[:, self.label], self.pair_start, self.pair_of_edge)
+        steps = _log_sum(weights[:, self.label], self.set_start, self.set_of_edge)[:, self.set_of_pair]
         rest = self._ends(length)
         with np.errstate(invalid="ignore"):  # +inf - inf: the caller finds NaN and says so
             for at in reversed(range(length)):
