@@ -174,7 +174,8 @@ class ServedSandbox(abc.ABC):
 
     async def _changes(self) -> Changes:
         listed, _ = await self._files_call("changes", {})
-        entries: list[list[Any]] = listed["entries"]
+        # No patch may write into a repository's own folder: git refuses it, and rightly.
+        entries: list[list[Any]] = [entry for entry in listed["entries"] if ".git" not in entry[0].lower().split("/")]
         new = [entry[0] for entry in entries if entry[0] not in self._baseline.entries]
         if new:
             ignore = self._ignore_files()

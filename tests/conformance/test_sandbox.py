@@ -383,7 +383,7 @@ async def test_the_patch_leaves_out_what_tools_wrote_and_what_git_ignores(sandbo
         sandbox,
         "mkdir -p __pycache__ .pytest_cache/v build node_modules/x folder/__pycache__; for f in __pycache__/a.pyc "
         "b.pyc .pytest_cache/v/c build/d e.log node_modules/x/f folder/__pycache__/g; do echo x > $f; done; "
-        "mkfifo pipe; touch plain.txt; echo new > new.txt",
+        "mkdir m; echo x > m/.git; ln -s /etc .GIT; mkfifo pipe; touch plain.txt; echo new > new.txt",
     )
     patch = await sandbox.diff()
     assert [line for line in patch.splitlines() if line.startswith(b"diff")] == [b"diff --git a/new.txt b/new.txt"]
