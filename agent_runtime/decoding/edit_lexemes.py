@@ -6,7 +6,8 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from agent_runtime.decoding.edit_scope import Replacement, Scope, Site, SourceText, Statement, leaves_loop
+from agent_runtime.decoding.edit_scope import Scope, Site, Statement, leaves_loop
+from agent_runtime.decoding.edit_source import Replacement, SourceText
 
 _SYMBOLS: dict[type[ast.AST], str] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
@@ -46,6 +47,7 @@ _SIBLINGS: Sequence[frozenset[str]] = [
         "str repr",
         "ord chr",
         "abs int",
+        "KeyError IndexError ValueError TypeError AttributeError",
         "isinstance issubclass hasattr getattr",
         "append extend add insert update appendleft",
         "pop popleft remove discard clear",
@@ -107,10 +109,10 @@ def _names(site: Site, scope: Scope) -> Iterator[Replacement]:
     name = site.node.id
     if not isinstance(site.node.ctx, ast.Load):
         others = scope.variables
-    elif isinstance(site.parent, ast.Call) and site.field == "func":
+    elif site.is_called:
         others = [*siblings(name), *scope.callees, *scope.functions]
     else:
-        others = [*scope.variables, *scope.constants]
+        others = [*scope.variables, *scope.constants, *siblings(name)]
         if name in scope.functions:
             others = [*others, *scope.functions]
         for literal in ("None", "True", "False", "0", "1"):
@@ -121,9 +123,10 @@ def _names(site: Site, scope: Scope) -> Iterator[Replacement]:
 
 def _attributes(site: Site, scope: Scope) -> Iterator[Replacement]:
     assert isinstance(site.node, ast.Attribute)
-    called = isinstance(site.parent, ast.Call) and site.field == "func"
     start = site.end - len(site.node.attr)
-    own = [*siblings(site.node.attr), *scope.methods] if called else scope.attributes
+    own = [*siblings(site.node.attr), *scope.methods] if site.is_called else scope.attributes
+    if site.node.attr in scope.variables and isinstance(site.node.value, ast.Name):
+        yield site.start, site.end, site.node.attr, "remove"
     for other in own:
         yield start, site.end, other, "attribute"
 
@@ -143,6 +146,8 @@ def _constants(site: Site, scope: Scope) -> Iterator[Replacement]:
             others += [*scope.variables, "None", "True", "False"]
         else:
             others += scope.variables
+        if isinstance(site.parent, ast.Assign):
+            others += ['float("inf")', 'float("-inf")']
     elif isinstance(value, float):
         others = [*scope.numbers, "0.0", "1.0", "0", "1", *scope.variables]
     elif isinstance(value, str):

@@ -7,67 +7,30 @@ a small literal, or a piece of the same function; this module collects those.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 
+from agent_runtime.decoding.edit_source import SourceText
 from agent_runtime.decoding.edit_values import EFFECTS, Value, values_of_names
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 #: What owns one logical line of its own: a simple statement, or the header of a compound one.
 Owner = ast.stmt | ast.ExceptHandler | ast.match_case
-#: Start and end offset of what is replaced, what replaces it, and the kind.
-Replacement = tuple[int, int, str, str]
-
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
+#: Expressions that a dot, an index or a call may follow.
+POSTFIXABLE = ast.Name | ast.Attribute | ast.Subscript | ast.Call
+_BINDING = (
+    ast.BinOp
+    | ast.Compare
+    | ast.BoolOp
+    | ast.UnaryOp
+    | ast.Attribute
+    | ast.Subscript
+    | ast.Call
+    | ast.Starred
+    | ast.Await
+)
 #: Sub-expressions longer than this are whole computations of their own, not material to copy about.
 LONGEST_COPIED_EXPRESSION = 24
-
-
-class SourceText:
-    """A source text with its physical lines, and offsets into it for the positions that `ast` reports.
-
-    Lines end as Python ends them (``\\n``, ``\\r\\n``, ``\\r``), unlike `str.splitlines`. `ast` counts
-    columns in UTF-8 bytes; offsets here count characters.
-    """
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.lines: list[str] = [line for line in _LINE.findall(text) if line]
-        self.starts: list[int] = [0]
-        for line in self.lines:
-            self.starts.append(self.starts[-1] + len(line))
-        self._ascii = text.isascii()
-
-    @cached_property
-    def newline(self) -> str:
-        """The line end that the text uses, from its first line."""
-        first = self.lines[0] if self.lines else ""
-        return first[len(first.rstrip("\r\n")) :] or "\n"
-
-    def offset(self, line: int, utf8_column: int) -> int:
-        """The character offset of a position as `ast` reports it; `line` counts from 1."""
-        if self._ascii:
-            return self.starts[line - 1] + utf8_column
-        head = self.lines[line - 1].encode()[:utf8_column] if utf8_column else b""
-        return self.starts[line - 1] + len(head.decode(errors="replace"))
-
-    def span(self, node: ast.AST) -> tuple[int, int]:
-        """Start and end offset of a node that has a position."""
-        start = self.offset(getattr(node, "lineno"), getattr(node, "col_offset"))  # noqa: B009  # any positioned node
-        end = self.offset(getattr(node, "end_lineno"), getattr(node, "end_col_offset"))  # noqa: B009
-        return start, end
-
-    def of(self, node: ast.AST) -> str:
-        """The text of a node."""
-        start, end = self.span(node)
-        return self.text[start:end]
-
-    def indentation(self, line: int) -> str:
-        """The white space that line `line` (from 1) starts with."""
-        text = self.lines[line - 1]
-        return text[: len(text) - len(text.lstrip(" \t\f"))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +45,23 @@ class Site:
     text: str
     bracketed: bool
     """Whether parentheses of its own stand around it."""
+
+    @property
+    def is_called(self) -> bool:
+        """Whether it is what a call calls."""
+        return isinstance(self.parent, ast.Call) and self.field == "func"
+
+    @property
+    def is_free(self) -> bool:
+        """Whether brackets, commas or keywords delimit it: no operator around it binds tighter."""
+        inside = isinstance(self.parent, ast.Call | ast.Subscript) and self.field in ("args", "slice")
+        return self.bracketed or inside or not isinstance(self.parent, _BINDING)
+
+    @property
+    def is_loose(self) -> bool:
+        """Whether an operator behind it would bind tighter than its own."""
+        negation = isinstance(self.node, ast.UnaryOp) and isinstance(self.node.op, ast.Not)
+        return negation or isinstance(self.node, ast.BoolOp | ast.Compare | ast.IfExp | ast.Lambda | ast.NamedExpr)
 
 
 @dataclass(slots=True)
@@ -111,10 +91,6 @@ class Scope:
     values: dict[str, Value] = field(default_factory=dict)
     """What sort of value a name holds, where its use tells."""
 
-    def names_of(self, *values: Value | None) -> list[str]:
-        """The variables that hold one of these sorts of value; None stands for not known."""
-        return [name for name in self.variables if self.values.get(name) in values]
-
 
 @dataclass(slots=True)
 class Statement:
@@ -131,6 +107,16 @@ class Statement:
     """The innermost loop that a `break` here would leave."""
     parent: ast.AST
     sites: list[Site] = field(default_factory=list)
+
+    def variables(self, *values: Value | None) -> list[str]:
+        """The variables in scope that hold one of these sorts of value (None: not known), own ones first.
+
+        Without `values` all variables. What a line lacks is most often a name that it already uses.
+        """
+        own = {site.node.id for site in self.sites if isinstance(site.node, ast.Name)}
+        scope = self.scope
+        names = [name for name in scope.variables if not values or scope.values.get(name) in values]
+        return sorted(names, key=lambda name: name not in own)
 
 
 def _add(names: list[str], name: str) -> None:

@@ -5,14 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from agent_runtime.decoding.edit_scope import (
-    FunctionNode,
-    Replacement,
-    SourceText,
-    Statement,
-    is_docstring,
-    leaves_loop,
-)
+from agent_runtime.decoding.edit_scope import FunctionNode, Statement, is_docstring, leaves_loop
+from agent_runtime.decoding.edit_source import Replacement, SourceText
 
 #: These kinds write whole statements at the indentation of an existing one, so they parse by construction.
 WHOLE_LINE_KINDS = frozenset({"delete-line", "indent-line", "swap-lines", "insert-line"})
@@ -129,7 +123,7 @@ def _insertions(source: SourceText, statement: Statement, end: int) -> Iterator[
     texts: list[str] = []
     if scope.function is not None:
         texts += [source.of(node) for node in _simple_statements(scope.function)][:_COPIED_STATEMENTS]
-        texts += [f"{name} {sign}= 1" for name in scope.names_of("number")[:_INSERTED_NAMES] for sign in "+-"]
+        texts += [f"{name} {sign}= 1" for name in statement.variables("number")[:_INSERTED_NAMES] for sign in "+-"]
         if statement.index == len(statement.block) - 1:
             values = dict.fromkeys((*scope.variables[:_INSERTED_NAMES], *scope.returned, "True", "False", "None"))
             texts += [f"return {value}" for value in values if "\n" not in value and "\r" not in value]

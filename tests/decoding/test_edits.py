@@ -111,6 +111,38 @@ def test_edits_of_whole_lines(kind: str, old: str, new: str) -> None:
     assert [edit.kind for edit in enumerate_edits(FUNCTION) if edit.apply(FUNCTION) == wanted] == [kind]
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("for i in range(n):", "for i in range(1, n + 1):"),
+        ("for i in range(n):", "for i in range(n - 1):"),
+        ("best = 0", 'best = float("-inf")'),
+        ("best = x[i]", "best = max(x[i], best)"),
+        ("best = x[i]", "best = x.get(i, 0)"),
+        ("best = x[i]", "best = x[i + 1]"),
+        ("best = x[i]", "best = self.x[i]"),
+        ("best += self.n", "best += n"),
+        ("best += self.n", "best += self.n - best"),
+        ("if k:", "if k is not None:"),
+        ("return sorted(x, reverse=True)", "return sorted(x)"),
+        ("return sorted(x, reverse=True)", "return sorted(x, reverse=True)[:n]"),
+        ("x.sort()", "x.sort(reverse=True)"),
+        ("except KeyError:", "except IndexError:"),
+        ("for a, b in x:", "for b, a in x:"),
+        ("while (n) > 0:", "while (n - i) > 0:"),
+    ],
+)
+def test_usual_fixes_are_among_the_edits(before: str, after: str) -> None:
+    body = {
+        "for": "{}\n        pass",
+        "if ": "{}\n        pass",
+        "whi": "{}\n        pass",
+        "exc": "try:\n        pass\n    {}\n        pass",
+    }.get(before[:3], "{}")
+    source = "def f(self, x, n, k):\n    i = 1\n    best = 2\n    if best > n:\n        best = 3\n    " + body + "\n"
+    assert source.format(after) in results(source.format(before))
+
+
 def test_a_statement_moves_into_the_block_before_it() -> None:
     source = "def f(a):\n    for x in a:\n        g(x)\n    h(x)\n    return x\n"
     assert source.replace("    h(x)", "        h(x)") in results(source)
