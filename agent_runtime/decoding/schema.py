@@ -37,7 +37,7 @@ TYPES = ("null", "boolean", "number", "string", "array", "object")
 FREE_DEPTH = 2
 CHECKED_DEPTH = 12
 #: How many levels a recursive schema unrolls to when decoding, beyond what it spells out.
-RECURSION_DEPTH = 3
+RECURSION_DEPTH = 1
 #: Longer arrays than this are left to the check, like long strings (`strings.py`).
 COUNTED_ITEMS = 64
 _DISTINCT_LIMIT = 10
@@ -76,12 +76,10 @@ class SchemaCompiler:
 
     def language(self, pointer: str = "", only: str | None = None) -> Language:
         """Every allowed value, or every allowed value of one type, as text."""
+        depth, recursive = self.references.depth(self.root)
+        depth += FREE_DEPTH + (RECURSION_DEPTH if recursive else 0)
         if self.mode == "exact":
-            depth = CHECKED_DEPTH
-        else:
-            depth, recursive = self.references.depth(self.root)
-            depth += RECURSION_DEPTH if recursive else 0
-        depth = max(depth, FREE_DEPTH)
+            depth = max(depth, CHECKED_DEPTH)
         values = self.values(self.root, pointer, depth, self.closed)
         return _union(values) if only is None else values.get(only, NOTHING)
 
