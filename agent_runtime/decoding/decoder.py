@@ -61,7 +61,7 @@ class Decoded:
     canvas_length: int
     """Tokens of the last canvas."""
     forced_share: float
-    """Share of `tokens` that the grammar alone decides before any forward pass."""
+    """Share of `tokens` that the grammar decides alone, before any pass through the network."""
     stopped: str
     """Why denoising ended: `forced`, `certain`, `stable`, `max_steps` or `deadline`."""
     phases: tuple[Timed, ...]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import time
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from agent_runtime.decoding.canvas import bucket, next_bucket
+from agent_runtime.decoding.canvas import bucket, next_bucket, pinned_slots
 from agent_runtime.decoding.decoder import Decoded, Timed, now_ns
 from agent_runtime.decoding.sampler import SamplerConfig, accept, noise
 from agent_runtime.errors import DecodingError
@@ -101,7 +100,6 @@ class Denoiser:
         self._eos, self._pad = tokenizer.special("<eos>"), tokenizer.special("<pad>")
         # A vocabulary with a hole token was trained with it as its noise; others know uniform noise.
         self._hole = tokenizer.specials.get("<hole>")
-        self._pinned: weakref.WeakKeyDictionary[Grammar, dict[int, Tensor]] = weakref.WeakKeyDictionary()
 
     @torch.inference_mode()
     def __call__(self, grammar: Grammar, seed: int, deadline: float | None) -> Decoded:
@@ -121,7 +119,7 @@ class Denoiser:
         """Denoise on a canvas of `length`, until a reason to stop; `full` asks for a longer one."""
         begun = now_ns()
         settings, last = self._settings, next_bucket(length) is None
-        pinned = self._pinned_slots(grammar, length)
+        pinned = pinned_slots(grammar, length)
         free = pinned < 0
         slots = int(free.sum())
         if slots == 0:
@@ -193,13 +191,6 @@ class Denoiser:
             stopped=outcome.stopped,
             phases=tuple(progress.phases),
         )
-
-    def _pinned_slots(self, grammar: Grammar, length: int) -> Tensor:
-        """[L] int64: the only possible token of a slot, or -1; computed once for a grammar and a length."""
-        known = self._pinned.setdefault(grammar, {})
-        if length not in known:
-            known[length] = grammar.pinned(length)
-        return known[length]
 
     def _noise(self, length: int, generator: torch.Generator) -> Tensor:
         if self._hole is not None:

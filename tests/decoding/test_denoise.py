@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from agent_runtime.chat import render_call, to_ids
-from agent_runtime.decoding import compile_calls, load_decoder
+from agent_runtime.decoding import compile_calls, compile_schema, load_decoder
+from agent_runtime.decoding.canvas import pinned_slots
 from agent_runtime.decoding.denoise import Denoiser
 from agent_runtime.decoding.sampler import SamplerConfig
 from agent_runtime.decoding.tokenizer import Tokenizer
@@ -101,15 +102,23 @@ def test_slots_that_the_grammar_pins_are_never_noise(tokenizer, grammar) -> None
     denoise(model, tokenizer, grammar, max_steps=4)
     assert len(model.canvases) == 4
     for canvas in model.canvases:
-        pinned = grammar.pinned(len(canvas))
+        pinned = pinned_slots(grammar, len(canvas))
         assert (pinned >= 0).any()
         assert torch.equal(canvas[pinned >= 0], pinned[pinned >= 0])
+
+
+def test_pinned_slots_are_those_of_the_grammar(tokenizer, grammar) -> None:
+    for each in (grammar, compile_calls({"stop": TOOLS["stop"]}, tokenizer), compile_schema({"const": 7}, tokenizer)):
+        for length in (20, 64):
+            ours, all_of_them = pinned_slots(each, length), each.pinned(length)
+            assert (ours[ours >= 0] == all_of_them[ours >= 0]).all()
+            assert (ours >= 0).any()
 
 
 def test_noise_is_holes_where_the_vocabulary_has_them(tokenizer, grammar) -> None:
     model = Opinion(tokenizer, 1.0)
     denoise(model, tokenizer, grammar, max_steps=1)
-    free = model.canvases[0][grammar.pinned(len(model.canvases[0])) < 0]
+    free = model.canvases[0][pinned_slots(grammar, len(model.canvases[0])) < 0]
     hole = tokenizer.specials.get("<hole>")
     assert (free == hole).all() if hole is not None else len(set(free.tolist())) > 5
 
