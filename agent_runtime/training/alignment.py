@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from agent_runtime.decoding.lexer import Lexeme
 from agent_runtime.training.bugs import Bug
-from agent_runtime.training.lexer import Lexeme
 
 NONE = -1
 #: Cell flags: first token of a buggy lexeme; token of a line start; token that the repair changes.
@@ -58,8 +58,8 @@ def _split(old: tuple[Lexeme, ...], new: tuple[Lexeme, ...]) -> list[Region]:
     return out
 
 
-def cells(parts: Sequence[Region], encode: Callable[[str], Sequence[int]]) -> Cells | None:
-    """``[n, 3]`` rows of (token before, token after, flags); ``None`` if a gap would overflow."""
+def cells(parts: Sequence[Region], encode: Callable[[str], Sequence[int]]) -> Cells:
+    """``[n, 3]`` rows of (token before, token after, flags). Of a longer insertion, the first ``GAP`` tokens."""
     rows: list[tuple[int, int, int]] = []
     inserted = 0
     for part in parts:
@@ -72,8 +72,8 @@ def cells(parts: Sequence[Region], encode: Callable[[str], Sequence[int]]) -> Ce
             left = old[at] if at < len(old) else NONE
             right = new[at] if at < len(new) else NONE
             inserted += left == NONE
+            if inserted > GAP:
+                break
             mark = flags | (STARTS if at == 0 and old else 0) | (CHANGED if left != right else 0)
             rows.append((left, right, mark))
-        if inserted > GAP:
-            return None
     return np.array(rows, dtype=np.int16)

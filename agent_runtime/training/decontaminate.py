@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_runtime.training.lexer import Lexeme, LexError, lex
+from agent_runtime.decoding.lexer import Lexeme, LexError, lex
 from agent_runtime.training.reserved_names import CONTAINED, EXACT
 
 SHINGLE = 8
@@ -44,9 +44,7 @@ def _hash(words: tuple[str, ...]) -> int:
 
 def _shingles(words: list[str]) -> frozenset[int]:
     width = min(SHINGLE, len(words))
-    return frozenset(
-        _hash(tuple(words[at : at + width])) for at in range(max(1, len(words) - width + 1))
-    )
+    return frozenset(_hash(tuple(words[at : at + width])) for at in range(max(1, len(words) - width + 1)))
 
 
 def fingerprint(lexemes: list[Lexeme]) -> Fingerprint:
@@ -131,11 +129,7 @@ def function_source(lines: list[str], node: ast.FunctionDef) -> list[Lexeme] | N
             return None
         drop = set(range(first.lineno, (first.end_lineno or first.lineno) + 1))
     end = node.end_lineno or node.lineno
-    kept = [
-        lines[number - 1][node.col_offset :]
-        for number in range(node.lineno, end + 1)
-        if number not in drop
-    ]
+    kept = [lines[number - 1][node.col_offset :] for number in range(node.lineno, end + 1) if number not in drop]
     try:
         return lex("\n".join(kept))
     except LexError:

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from agent_runtime.training.model import Shape, load_weights, save_weights
+from agent_runtime.training.tokenizer import load_tokenizer
 
 #: The sampler settings of the large checkpoint, except that a call of this one ends at ``<eos>`` alone.
 GENERATION = {
@@ -24,10 +25,10 @@ GENERATION = {
 }
 
 
-def export(weights: Path, tokenizer: Path, data: Path, folder: Path, vocab: int) -> None:
+def export(weights: Path, tokenizer: Path, data: Path, folder: Path) -> None:
     """Write everything but the model card, which is written by hand, into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
-    shape = Shape(vocab=vocab)
+    shape = Shape(vocab=load_tokenizer(tokenizer).get_vocab_size())
     save_weights(load_weights(shape, weights), folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(shape.config(), indent=2) + "\n")
     (folder / "generation_config.json").write_text(json.dumps(GENERATION, indent=2) + "\n")

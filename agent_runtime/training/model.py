@@ -31,12 +31,12 @@ class Shape:
     """The sizes of the network; the defaults are those of the checkpoint that ships."""
 
     vocab: int = 4096
-    hidden: int = 256
-    layers: int = 6
-    heads: int = 4
-    kv_heads: int = 2
+    hidden: int = 192
+    layers: int = 4
+    heads: int = 3
+    kv_heads: int = 1
     head_dim: int = 64
-    mlp: int = 512
+    mlp: int = 384
     window: int = 1024
     cap: float = 30.0
     eps: float = 1e-6

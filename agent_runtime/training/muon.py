@@ -18,8 +18,8 @@ _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 def orthogonalize(stack: Tensor, steps: int = 5) -> Tensor:
     """Nearest semi-orthogonal matrices, roughly, of ``stack [n, rows, columns]`` with rows <= columns."""
     a, b, c = _COEFFICIENTS
-    x = stack.bfloat16()
-    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    x: Tensor = stack.bfloat16()
+    x = x / (torch.linalg.matrix_norm(x, keepdim=True) + 1e-7)
     for _ in range(steps):
         gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x

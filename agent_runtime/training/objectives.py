@@ -60,8 +60,12 @@ def edit_canvas(cells: Cells, noise: Noise, rng: np.random.Generator) -> Canvas 
     focus = focus_lines(line, changed, old == NONE, rng)
     at, count = gaps(line, starts, old == NONE, focus)
     where = np.repeat(at, count)
-    if len(tokens) + len(where) > MAX_CANVAS:
+    room = MAX_CANVAS - len(tokens) - len(where)
+    if room < 0:
         return None
+    # Whoever ranks edits may bring canvases to one length with holes at the end.
+    tail = min(room, int(rng.integers(1, 32))) if rng.random() < 0.4 else 0
+    where = np.concatenate([where, np.full(tail, len(tokens))])
     return Canvas(
         np.insert(tokens, where, noise.hole),
         np.insert(targets, where, noise.hole),
@@ -69,12 +73,14 @@ def edit_canvas(cells: Cells, noise: Noise, rng: np.random.Generator) -> Canvas 
     )
 
 
-def _mask(tokens: Ints, what: Ints, starts: npt.NDArray[np.bool_], noise: Noise, rng: np.random.Generator, buggy: bool) -> None:
+def _mask(
+    tokens: Ints, what: Ints, starts: npt.NDArray[np.bool_], noise: Noise, rng: np.random.Generator, buggy: bool
+) -> None:
     """Replace spans of lexemes by holes and single tokens by random ones, in place, bugs spared."""
     length = len(tokens)
     first = np.flatnonzero(starts)
-    rate = rng.uniform(0.0, 0.15) if buggy else rng.uniform(0.08, 0.35)
-    spans = int(round(rate * len(first) / 2))
+    rate = rng.uniform(0.0, 0.15) if buggy else rng.uniform(0.1, 0.4)
+    spans = round(rate * len(first) / 2)
     for index in rng.integers(0, len(first), spans):
         last = index + rng.integers(1, 4)
         stop = first[last] if last < len(first) else length
@@ -88,20 +94,24 @@ def _mask(tokens: Ints, what: Ints, starts: npt.NDArray[np.bool_], noise: Noise,
         what[hit] = RANDOM
 
 
-def focus_lines(line: Ints, changed: npt.NDArray[np.bool_], inserted: npt.NDArray[np.bool_], rng: np.random.Generator) -> list[int]:
+def focus_lines(
+    line: Ints, changed: npt.NDArray[np.bool_], inserted: npt.NDArray[np.bool_], rng: np.random.Generator
+) -> list[int]:
     """The lines that get gaps: every line that an insertion needs, else the bug's, a random one, or none."""
     needed = sorted(set(line[inserted].tolist()))
     if needed:
         return needed
     roll = rng.random()
-    if roll < 0.25:
+    if roll < 0.04:
         return []
     if changed.any() and roll < 0.6:
         return [int(rng.choice(line[changed]))]
     return [int(rng.integers(0, int(line[-1]) + 1))]
 
 
-def gaps(line: Ints, starts: npt.NDArray[np.bool_], inserted: npt.NDArray[np.bool_], focus: Sequence[int]) -> tuple[Ints, Ints]:
+def gaps(
+    line: Ints, starts: npt.NDArray[np.bool_], inserted: npt.NDArray[np.bool_], focus: Sequence[int]
+) -> tuple[Ints, Ints]:
     """Where holes go and how many: in front of each lexeme of a focus line and behind its last.
 
     Insertion cells that already stand in a gap count toward its three holes.

@@ -45,10 +45,48 @@ generate_integers
 EXACT = frozenset(name.replace("_", "").lower() for name in (_QUIXBUGS + _HUMANEVAL).split())
 
 #: Parts distinctive enough that any name with them is dropped (``levenshtein_distance``, ``_gcd2``).
-CONTAINED = tuple((
-    "bitcount breadthfirst depthfirst bucketsort detectcycle findfirstinsorted hanoi gcd "
-    "parenthes bracketing heapsort knapsack lcs levenshtein commonsubsequence sublistsum subarray "
-    "mergesort spanningtree kruskal palindrome nextperm pascaltri powerset quicksort reverselinked "
-    "rpneval shortestpath shuntingyard sieve subsequences tobase topological fizzbuzz fibonacci "
-    "isprime vowel collatz closeelements getfactors primefactor binarysearch changemak"
-).split())
+CONTAINED = (
+    "bitcount",
+    "breadthfirst",
+    "depthfirst",
+    "bucketsort",
+    "detectcycle",
+    "findfirstinsorted",
+    "hanoi",
+    "gcd",
+    "parenthes",
+    "bracketing",
+    "heapsort",
+    "knapsack",
+    "lcs",
+    "levenshtein",
+    "commonsubsequence",
+    "sublistsum",
+    "subarray",
+    "mergesort",
+    "spanningtree",
+    "kruskal",
+    "palindrome",
+    "nextperm",
+    "pascaltri",
+    "powerset",
+    "quicksort",
+    "reverselinked",
+    "rpneval",
+    "shortestpath",
+    "shuntingyard",
+    "sieve",
+    "subsequences",
+    "tobase",
+    "topological",
+    "fizzbuzz",
+    "fibonacci",
+    "isprime",
+    "vowel",
+    "collatz",
+    "closeelements",
+    "getfactors",
+    "primefactor",
+    "binarysearch",
+    "changemak",
+)

@@ -16,17 +16,24 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
+from agent_runtime.decoding.lexer import Lexeme, LexError, lex
 from agent_runtime.training import bugs
 from agent_runtime.training.alignment import Cells, cells, regions
-from agent_runtime.training.corpus import Function
-from agent_runtime.training.lexer import Lexeme, LexError, lex
+from agent_runtime.training.corpus import HELD_OUT, Function
+from agent_runtime.training.decontaminate import Decontaminator
+from agent_runtime.training.synthetic import write_function
 
 MAX_TOKENS = 224
 SHARD_SAMPLES = 8192
-#: Shares of samples without a bug, with one, two and three. More than one bug in a function triples the
-#: number of changed tokens per pass; at run time there is one, which only shifts all scores alike.
-BUG_COUNTS = (0.3, 0.45, 0.17, 0.08)
+VALIDATION_SAMPLES = 2500
+#: Shares of samples with no bug, one, two, three and four. More bugs in a function mean more changed
+#: tokens per pass; at run time there is one, which only shifts all scores alike.
+BUG_COUNTS = (0.2, 0.35, 0.25, 0.12, 0.08)
+#: Power of the functions' weights: at 1.6 three quarters of the samples have loops or recursion.
+SHARPNESS = 1.6
 RENAMED = 0.35
+#: Share of functions that are written at random (see ``synthetic``).
+SYNTHETIC = 0.3
 
 Encode = Callable[[str], Sequence[int]]
 
@@ -85,27 +92,71 @@ def break_function(lexemes: Sequence[Lexeme], count: int, rng: random.Random) ->
     return kinds, tuple(edits)
 
 
-def samples(
-    functions: Sequence[Function], names: Sequence[str], encode: Encode, seed: int, count: int
-) -> list[Cells]:
-    """``count`` aligned samples drawn by the functions' weights."""
+class Source:
+    """Draws functions: most from the corpus by weight, a share of ``synthetic`` ones."""
+
+    def __init__(self, functions: Sequence[Function], synthetic: float, decontaminator: Decontaminator) -> None:
+        self.functions = functions
+        self.synthetic = synthetic
+        self.decontaminator = decontaminator
+        self.totals = np.cumsum([item.weight**SHARPNESS for item in functions]).tolist()
+
+    def draw(self, rng: random.Random) -> list[Lexeme]:
+        """The lexemes of one function."""
+        while rng.random() < self.synthetic:
+            source = write_function(rng)
+            lexemes = lex(source)
+            if not self.decontaminator.contaminated(lexemes[1].text, lexemes):
+                return lexemes
+        return lex(rng.choices(self.functions, cum_weights=self.totals)[0].source)
+
+
+def samples(source: Source, names: Sequence[str], encode: Encode, seed: int, count: int) -> list[Cells]:
+    """``count`` aligned samples."""
     rng = random.Random(seed)
-    totals = np.cumsum([item.weight for item in functions]).tolist()
     out: list[Cells] = []
     while len(out) < count:
-        function = rng.choices(functions, cum_weights=totals)[0]
-        try:
-            lexemes = lex(function.source)
-        except LexError:
-            continue
+        lexemes = source.draw(rng)
         if rng.random() < RENAMED:
             lexemes = rename(lexemes, names, rng)
         number = rng.choices(range(len(BUG_COUNTS)), BUG_COUNTS)[0]
         _, bug = break_function(lexemes, number, rng)
         aligned = cells(regions(lexemes, bug), encode)
-        if aligned is not None and len(aligned) <= MAX_TOKENS:
+        if len(aligned) <= MAX_TOKENS:
             out.append(aligned)
     return out
+
+
+def train_name(number: int) -> str:
+    """The file of a training shard."""
+    return f"train-{number:04d}.npz"
+
+
+def valid_name() -> str:
+    """The file of the validation shard."""
+    return "valid.npz"
+
+
+def split(functions: Sequence[Function]) -> tuple[list[Function], list[Function]]:
+    """Functions to train on, and those of held-out packages."""
+    held = [item for item in functions if item.package in HELD_OUT]
+    return [item for item in functions if item.package not in HELD_OUT], held
+
+
+def prepare(
+    functions: Sequence[Function], out: Path, encode: Encode, guard: Decontaminator, shards: int, seed: int
+) -> None:
+    """Write the validation shard and the training shards that are not there yet."""
+    out.mkdir(parents=True, exist_ok=True)
+    seen, held = split(functions)
+    names = name_pool(seen)
+    if not (out / valid_name()).exists():
+        write_shard(out / valid_name(), samples(Source(held, 0.0, guard), names, encode, 999, VALIDATION_SAMPLES))
+    source = Source(seen, SYNTHETIC, guard)
+    for number in range(shards):
+        path = out / train_name(number)
+        if not path.exists():
+            write_shard(path, samples(source, names, encode, 1000 * (seed + 1) + number, SHARD_SAMPLES))
 
 
 def name_pool(functions: Sequence[Function]) -> list[str]:
