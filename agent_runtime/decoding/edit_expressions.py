@@ -6,8 +6,9 @@ import ast
 from collections.abc import Iterator
 from itertools import combinations
 
+from agent_runtime.decoding.edit_file import POSTFIXABLE, Site, Statement
 from agent_runtime.decoding.edit_insertions import insertions
-from agent_runtime.decoding.edit_scope import POSTFIXABLE, Scope, Site, Statement
+from agent_runtime.decoding.edit_scope import Scope
 from agent_runtime.decoding.edit_source import Replacement, SourceText
 
 #: Builtins that a second argument never suits.
@@ -172,10 +173,10 @@ def _arguments(source: SourceText, site: Site, scope: Scope) -> Iterator[Replace
 def _keywords(source: SourceText, call: ast.Call) -> Iterator[Replacement]:
     """A keyword argument fewer, or one that is usual for this call."""
     parts: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
-    if len(parts) > 1 and all(keyword.arg for keyword in call.keywords):
-        spans = [source.span(part) for part in parts]
-        for (_, before), (_, end) in zip(spans[len(call.args) - 1 :], spans[max(1, len(call.args)) :], strict=False):
-            yield before, end, "", "remove"
+    spans = [source.span(part) for part in parts]
+    if spans == sorted(spans):  # `f(key=1, *more)` is allowed
+        for place in range(max(1, len(call.args)), len(parts)):
+            yield spans[place - 1][1], spans[place][1], "", "remove"
     called = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
     present = {keyword.arg for keyword in call.keywords}
     end = source.span(call)[1] - 1

@@ -6,7 +6,8 @@ import ast
 import builtins
 from collections.abc import Iterator
 
-from agent_runtime.decoding.edit_scope import POSTFIXABLE, Scope, Site, Statement
+from agent_runtime.decoding.edit_file import POSTFIXABLE, Site, Statement
+from agent_runtime.decoding.edit_scope import Scope
 from agent_runtime.decoding.edit_source import Replacement
 from agent_runtime.decoding.edit_values import EFFECTS, Value, value_of
 

@@ -6,7 +6,8 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from agent_runtime.decoding.edit_scope import Scope, Site, Statement, leaves_loop
+from agent_runtime.decoding.edit_file import Site, Statement, leaves_loop
+from agent_runtime.decoding.edit_scope import Scope
 from agent_runtime.decoding.edit_source import Replacement, SourceText
 
 _SYMBOLS: dict[type[ast.AST], str] = {

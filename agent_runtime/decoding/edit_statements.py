@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from agent_runtime.decoding.edit_scope import FunctionNode, Statement, is_docstring, leaves_loop
+from agent_runtime.decoding.edit_file import Statement, is_docstring, leaves_loop
+from agent_runtime.decoding.edit_scope import FunctionNode
 from agent_runtime.decoding.edit_source import Replacement, SourceText
 
 #: These kinds write whole statements at the indentation of an existing one, so they parse by construction.

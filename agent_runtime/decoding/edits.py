@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from agent_runtime.decoding.edit_expressions import expression_edits
+from agent_runtime.decoding.edit_file import File, Owner, Statement
 from agent_runtime.decoding.edit_lexemes import lexeme_edits
-from agent_runtime.decoding.edit_scope import File, Owner, Statement
 from agent_runtime.decoding.edit_source import Replacement, SourceText
 from agent_runtime.decoding.edit_statements import WHOLE_LINE_KINDS, statement_edits
 
