@@ -10,10 +10,12 @@ import os
 import secrets
 import socket
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import Any
 
 import anyio
 import anyio.to_thread
+import requests.exceptions
 from docker import DockerClient
 from docker.types import LogConfig
 
@@ -26,11 +28,11 @@ from agent_runtime.sandboxes.image import Progress, ensure_image
 from agent_runtime.sandboxes.served import ServedSandbox
 
 REMOVE_LIMIT = 15.0  # seconds for taking a container down; 0.11 is usual
+EXPLAIN_LIMIT = 2  # seconds that a lost container has to end, so that its exit code can be told
 WORKSPACE = "/workspace"
 UID = GID = 1000  # not root, and what owns the files of most people's repositories
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 class DockerSandbox(ServedSandbox):
@@ -125,6 +127,9 @@ class DockerSandbox(ServedSandbox):
 
     def _ending(self, client: DockerClient) -> str:
         with daemon.daemon_errors():
+            # The stream ends a few milliseconds before the daemon knows that the container did.
+            with suppress(requests.exceptions.ConnectionError, requests.exceptions.Timeout):
+                client.api.wait(self._name, timeout=EXPLAIN_LIMIT)
             state = client.api.inspect_container(self._name)["State"]
         if state["OOMKilled"]:
             return f"out of memory: the limit is {self._limits.memory_bytes} bytes"
