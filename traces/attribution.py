@@ -1,12 +1,13 @@
 """Every nanosecond of a run to exactly one span: what the run was waiting for at that moment.
 
-At each moment the walk starts at the root and goes into the active child, until no child is active. Where
-several are active at once (a commit while the tool runs), it takes the one that ends last, for that is the
-one the run waits for; what the others did meanwhile is counted as overlapped.
+At each moment the walk starts at the root and goes into the active child, until no child is active. Where several
+are active at once (a commit while the tool runs), it takes the one that ends last, for that is the one the run
+waits for. Where the walk ends in no phase while a phase is going on elsewhere, the run waits for that one: the next
+step, for example, begins by waiting for the commit of the last. What phases did meanwhile otherwise is overlapped.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from .conventions import EXECUTE_TOOL, OPERATION_NAME, OVERHEAD, PHASES, PROCESS, STEP
@@ -23,6 +24,8 @@ class Slice:
     start_ns: int
     end_ns: int
     span: RecordedSpan
+    place: RecordedSpan
+    """Where the run was: `span`, or the span that waited for it."""
 
 
 @dataclass(slots=True)
@@ -42,7 +45,37 @@ def attribute(trace: RecordedTrace) -> list[Slice]:
     for span in trace.from_the_root():
         if span is not trace.root:
             pieces[span.span_id] = _place(span, trace, pieces)
-    return _merged(_walk(root))
+    phases = [piece for span in _top_phases(trace) for piece in pieces[span.span_id]]
+    return _merged(_covered(_walk(root), phases, trace))
+
+
+def _top_phases(trace: RecordedTrace) -> list[RecordedSpan]:
+    """The spans that are phases and lie in none."""
+    found = []
+    waiting = [trace.root]
+    while waiting:
+        span = waiting.pop()
+        if phase_of(span, trace) != OVERHEAD:
+            found.append(span)
+        else:
+            waiting.extend(trace.children[span.span_id])
+    return found
+
+
+def _covered(slices: Iterator[Slice], phases: list[_Piece], trace: RecordedTrace) -> Iterator[Slice]:
+    """The slices, with those of no phase given to the phases that go on meanwhile."""
+    waiting = sorted(phases, key=lambda piece: piece.start_ns, reverse=True)
+    active: list[_Piece] = []
+    for whole in slices:
+        if phase_of(whole.span, trace) != OVERHEAD:
+            yield whole
+            continue
+        while waiting and waiting[-1].start_ns < whole.end_ns:
+            active.append(waiting.pop())
+        active = [piece for piece in active if piece.end_ns > whole.start_ns]
+        inside = [_cut(piece, max(piece.start_ns, whole.start_ns), min(piece.end_ns, whole.end_ns)) for piece in active]
+        for part in _walk(_Piece(whole.start_ns, whole.end_ns, whole.span, inside)):
+            yield replace(part, place=whole.span)
 
 
 def _place(span: RecordedSpan, trace: RecordedTrace, pieces: dict[str, list[_Piece]]) -> list[_Piece]:
@@ -112,7 +145,7 @@ def _walk(piece: _Piece) -> Iterator[Slice]:
     """The slices of one piece, by the moments at which any piece inside begins or ends."""
     if not piece.inside:
         if piece.start_ns < piece.end_ns:
-            yield Slice(piece.start_ns, piece.end_ns, piece.span)
+            yield Slice(piece.start_ns, piece.end_ns, piece.span, piece.span)
         return
     position = piece.start_ns
     waiting = sorted(piece.inside, key=lambda inner: (inner.start_ns, -inner.end_ns), reverse=True)
@@ -123,7 +156,7 @@ def _walk(piece: _Piece) -> Iterator[Slice]:
         active = [inner for inner in active if inner.end_ns > position]
         upto = min(waiting[-1].start_ns if waiting else piece.end_ns, piece.end_ns)
         if not active:
-            yield Slice(position, upto, piece.span)
+            yield Slice(position, upto, piece.span, piece.span)
         else:
             last = max(active, key=lambda inner: inner.end_ns)
             upto = min(upto, last.end_ns)
@@ -145,8 +178,8 @@ def _cut(piece: _Piece, start_ns: int, end_ns: int) -> _Piece:
 def _merged(slices: Iterator[Slice]) -> list[Slice]:
     merged: list[Slice] = []
     for piece in slices:
-        if merged and merged[-1].span is piece.span:
-            merged[-1] = Slice(merged[-1].start_ns, piece.end_ns, piece.span)
+        if merged and merged[-1].span is piece.span and merged[-1].place is piece.place:
+            merged[-1] = replace(piece, start_ns=merged[-1].start_ns)
         else:
             merged.append(piece)
     return merged

@@ -175,7 +175,7 @@ def add_samples(samples: Samples, trace: RecordedTrace) -> None:
             for phase, share in _split(span, trace):
                 samples.durations[phase].append(_own_ns(span, trace) * share)
     for piece in attribute(trace):
-        step = step_of(piece.span, trace)
+        step = step_of(piece.place, trace)
         for phase, share in _split(_phase_span(piece, trace), trace):
             nanoseconds = (piece.end_ns - piece.start_ns) * share
             samples.totals[phase] += nanoseconds

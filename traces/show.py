@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from agent_runtime.errors import TraceError
 
-from .attribution import attribute
+from .attribution import ancestors, attribute
 from .conventions import STEP, STEP_NUMBER
 from .otlp_json import RecordedSpan
 from .reading import RecordedTrace
@@ -95,12 +95,11 @@ class _Bars:
         self._slices: dict[str, list[tuple[int, int]]] = {}
         self._within: dict[str, list[tuple[int, int]]] = {}
         for piece in attribute(trace):
-            span: RecordedSpan | None = piece.span
-            into = self._slices
-            while span is not None:
-                into.setdefault(span.span_id, []).append((piece.start_ns, piece.end_ns))
-                span = trace.by_id.get(span.parent_id or "")
-                into = self._within
+            stretch = (piece.start_ns, piece.end_ns)
+            self._slices.setdefault(piece.span.span_id, []).append(stretch)
+            for span in (*ancestors(piece.span, trace), piece.place, *ancestors(piece.place, trace)):
+                if span is not piece.span:
+                    self._within.setdefault(span.span_id, []).append(stretch)
 
     def of(self, spans: list[RecordedSpan]) -> str:
         cells = [" "] * self.columns

@@ -22,8 +22,9 @@ class Waterfall:
         self._trace = trace
         self._slices: dict[str, list[Slice]] = {span.span_id: [] for span in trace.spans}
         for piece in attribute(trace):
-            for span in (piece.span, *ancestors(piece.span, trace)):
-                self._slices[span.span_id].append(piece)
+            above = {span.span_id for start in (piece.span, piece.place) for span in (start, *ancestors(start, trace))}
+            for span_id in above:
+                self._slices[span_id].append(piece)
 
     def rows(self, span: RecordedSpan, frame: RecordedSpan, depth: int = 99) -> str:
         """The span and what lies in it to `depth`, on the time of `frame`."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agent_runtime.errors import TraceError
 from agent_runtime.traces import conventions, latency_summary, report
-from agent_runtime.traces.attribution import attribute
+from agent_runtime.traces.attribution import attribute, phase_of
 from agent_runtime.traces.otlp_json import RecordedSpan
 from agent_runtime.traces.percentiles import percentile
 from agent_runtime.traces.reading import RecordedTrace
@@ -98,6 +98,33 @@ def test_a_commit_that_outlives_the_tool_is_what_the_run_waits_for():
         ("process", 4, 40, 70, {}),
     ]
     assert totals(spans) == {"overhead": 40, "commit": 60}
+
+
+def test_a_step_that_begins_with_waiting_for_the_last_commit_waits_for_the_commit():
+    spans = [
+        ("invoke_agent a", None, 0, 200, {}),
+        ("step", 0, 0, 100, {}),
+        ("denoise", 1, 0, 90, {}),
+        ("commit", 1, 90, 130, {}),
+        ("step", 0, 100, 200, {}),
+        ("chat m", 4, 140, 200, {}),
+        ("denoise", 5, 145, 200, {}),
+    ]
+    assert totals(spans) == {"denoise": 145, "commit": 40, "overhead": 15}
+    samples = Samples()
+    add_samples(samples, make_trace(spans, None))
+    first, second = (dict(step.totals) for step in samples.steps)
+    assert first == {"denoise": 90, "commit": 10, "overhead": 0}
+    assert second == {"denoise": 55, "commit": 30, "overhead": 15}
+
+
+@given(span_trees())
+def test_nothing_is_overhead_while_a_phase_goes_on(spans):
+    trace = make_trace(spans, None)
+    phases = [span for span in trace.spans if phase_of(span, trace) != conventions.OVERHEAD and span.duration_ns]
+    for piece in attribute(trace):
+        if phase_of(piece.span, trace) == conventions.OVERHEAD:
+            assert not any(span.start_ns < piece.end_ns and span.end_ns > piece.start_ns for span in phases)
 
 
 def test_constraint_time_is_told_by_the_denoise_span_or_by_spans_inside_it():
