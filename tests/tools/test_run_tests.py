@@ -6,7 +6,6 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,226 +13,7 @@ from agent_runtime.tools import run_tests as module
 from agent_runtime.tools.run_tests import run_tests
 
 from .conftest import fill, make_workspace
-
-MEAN = "def mean(values):\n    total = sum(values)\n    return total / len(values)\n"
-TEST_MEAN = """\
-import pytest
-
-from mean import mean
-
-
-@pytest.mark.parametrize("values, expected", [([1, 3], 2), ([5], 5), ([], 0)])
-def test_mean(values, expected):
-    assert mean(values) == expected
-
-
-class TestMore:
-    def test_negative(self):
-        assert mean([-1, 1]) == 0
-
-    @pytest.mark.skip
-    def test_later(self):
-        raise AssertionError
-
-    @pytest.mark.xfail
-    def test_known(self):
-        assert mean([]) == 0
-"""
-QUEUE = "class Queue:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n        self.items.append(item)\n\n    def pop(self):\n        return self.items.pop()\n"
-TEST_QUEUE = """\
-from line import Queue
-
-
-def filled(*items):
-    queue = Queue()
-    for item in items:
-        queue.push(item)
-    return queue
-
-
-def check(queue, expected):
-    assert queue.pop() == expected
-
-
-def test_one():
-    check(filled(1), 1)
-
-
-def test_order():
-    check(filled(1, 2), 1)
-
-
-def test_object():
-    assert filled(object()).pop() is None
-"""
-FIXTURES = """\
-import pytest
-
-
-@pytest.fixture
-def broken():
-    raise ValueError("no database")
-
-
-def test_uses_it(broken):
-    pass
-
-
-def test_fine():
-    print("printed")
-"""
-ENDLESS = "def test_ok():\n    pass\n\n\ndef test_endless():\n    print('begun')\n    while True:\n        pass\n"
-
-CASES: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
-    "an error in the code under test": (
-        {"mean.py": MEAN, "test_mean.py": TEST_MEAN},
-        {},
-        "FAILED 1 of 6 tests\n"
-        "first failure: test_mean.py::test_mean[values2-0]\n"
-        "test_mean.py:8: assert mean(values) == expected\n"
-        "E   ZeroDivisionError: division by zero\n"
-        "at mean.py:3\n",
-    ),
-    "all tests pass": (
-        {"mean.py": MEAN.replace("/ len(values)", "/ max(1, len(values))"), "test_mean.py": TEST_MEAN},
-        {"select": ["test_mean.py::test_mean", "test_mean.py::TestMore::test_later"]},
-        "PASSED 3 tests, 1 skipped\n",
-    ),
-    "an assertion in a helper of the test file": (
-        {"src/line.py": QUEUE, "tests/test_line.py": TEST_QUEUE, "pytest.ini": "[pytest]\npythonpath = src\n"},
-        {},
-        "FAILED 2 of 3 tests\n"
-        "first failure: tests/test_line.py::test_order\n"
-        "tests/test_line.py:12: assert queue.pop() == expected\n"
-        "E   assert 2 == 1\n",
-    ),
-    "an address in the message": (
-        {"line.py": QUEUE, "test_line.py": TEST_QUEUE},
-        {"first": ["test_line.py::test_object"], "stop_at_first": True},
-        "FAILED 1 of 3 tests, stopped there\n"
-        "first failure: test_line.py::test_object\n"
-        "test_line.py:24: assert filled(object()).pop() is None\n"
-        "E   assert <object object at 0x…> is None\n",
-    ),
-    "a fixture that fails": (
-        {"test_fixtures.py": FIXTURES},
-        {},
-        "ERROR in 1 of 2 tests\n"
-        "first failure: test_fixtures.py::test_uses_it\n"
-        'test_fixtures.py:6: raise ValueError("no database")\n'
-        "E   ValueError: no database\n",
-    ),
-    "a syntax error in the code under test": (
-        {"mean.py": MEAN.replace("(values):", "(values:"), "test_mean.py": TEST_MEAN},
-        {},
-        "ERROR collecting test_mean.py\nmean.py:1: def mean(values:\nE   SyntaxError: '(' was never closed\n",
-    ),
-    "an import that fails": (
-        {"mean.py": "import nowhere_to_be_found\n", "test_mean.py": TEST_MEAN},
-        {},
-        "ERROR collecting test_mean.py\n"
-        "mean.py:1: import nowhere_to_be_found\n"
-        "E   ModuleNotFoundError: No module named 'nowhere_to_be_found'\n",
-    ),
-    "a conftest that fails": (
-        {"conftest.py": "raise RuntimeError('not today')\n", "test_a.py": "def test_a(): pass\n"},
-        {},
-        "ERROR collecting conftest.py\nconftest.py:1: raise RuntimeError('not today')\nE   RuntimeError: not today\n",
-    ),
-    "a conftest with fixtures and hooks": (
-        {
-            "conftest.py": "import pytest\n\n@pytest.fixture\ndef five():\n    return 5\n\n"
-            "def pytest_collection_modifyitems(items):\n    items.reverse()\n",
-            "test_a.py": "def test_a(five):\n    assert five == 5\n\ndef test_b(five):\n    assert five == 6\n",
-        },
-        {"stop_at_first": True},
-        "FAILED 1 of 2 tests, stopped there\n"
-        "first failure: test_a.py::test_b\ntest_a.py:5: assert five == 6\nE   assert 5 == 6\n",
-    ),
-    "no tests": ({"mean.py": MEAN}, {}, "ERROR no tests found\n"),
-    "a test id that does not exist": (
-        {"test_a.py": "def test_a(): pass\n"},
-        {"select": ["test_a.py::test_b"]},
-        "ERROR pytest refused its arguments or its configuration\nE   not found: test_a.py::test_b\n",
-    ),
-    "a configuration that pytest refuses": (
-        {"pytest.ini": "[pytest]\naddopts = --no-such-option\n", "test_a.py": "def test_a(): pass\n"},
-        {},
-        "ERROR pytest refused its arguments or its configuration\nE   unrecognized arguments: --no-such-option\n",
-    ),
-    "an endless loop": (
-        {"test_loop.py": ENDLESS},
-        {"test_timeout": 0.5},
-        "TIMED OUT after 0.5 s in test_loop.py::test_endless\n",
-    ),
-    "a hang that no signal of Python's can end": (
-        {"test_re.py": "import re\n\ndef test_re():\n    re.match(r'(a*)*(b*)*$', 'a' * 5000 + 'c')\n"},
-        {"test_timeout": 0.5},
-        "TIMED OUT after 0.5 s in test_re.py::test_re\n",
-    ),
-    "an endless loop at import": (
-        {"loop.py": "while True:\n    pass\n", "test_loop.py": "import loop\n"},
-        {"test_timeout": 1.0},
-        "TIMED OUT after 1 s\n",
-    ),
-    "recursion without end": (
-        {
-            "deep.py": "def deep(n):\n    return deep(n + 1)\n",
-            "test_deep.py": "from deep import deep\n\ndef test_deep():\n    deep(0)\n",
-        },
-        {},
-        "FAILED 1 of 1 test\nfirst failure: test_deep.py::test_deep\ntest_deep.py:4: deep(0)\n"
-        "E   RecursionError: maximum recursion depth exceeded\nat deep.py:2\n",
-    ),
-    "sys.exit in a test": (
-        {"test_exit.py": "import sys\n\ndef test_exit():\n    sys.exit(0)\n\ndef test_after():\n    pass\n"},
-        {},
-        "FAILED 1 of 2 tests\nfirst failure: test_exit.py::test_exit\ntest_exit.py:4: sys.exit(0)\nE   SystemExit: 0\n",
-    ),
-    "os._exit in a test": (
-        {"test_exit.py": "import os\n\ndef test_exit():\n    os._exit(0)\n"},
-        {},
-        "ERROR the test process ended with exit code 0 in test_exit.py::test_exit\n",
-    ),
-    "a crash in a test": (
-        {"test_crash.py": "import os, signal\n\ndef test_crash():\n    os.kill(os.getpid(), signal.SIGKILL)\n"},
-        {},
-        "ERROR the test process was ended by SIGKILL in test_crash.py::test_crash\n",
-    ),
-    "a megabyte of output": (
-        {
-            "test_loud.py": "import os\n\ndef test_loud():\n    for _ in range(100):\n        os.write(1, b'x' * 10_000)\n    assert not _\n"
-        },
-        {},
-        "FAILED 1 of 1 test\nfirst failure: test_loud.py::test_loud\ntest_loud.py:6: assert not _\nE   assert not 99\n",
-    ),
-    "a test that leaves processes behind": (
-        {
-            "test_fork.py": "import os, time\n\ndef test_fork():\n    if os.fork() == 0:\n        os.setsid()\n        time.sleep(1000)\n"
-        },
-        {},
-        "PASSED 1 test\n",
-    ),
-    "a package of the same name as ours": (
-        {
-            "agent_runtime/__init__.py": "X = 1\n",
-            "test_a.py": "import agent_runtime\n\ndef test_a():\n    assert agent_runtime.X == 1\n",
-        },
-        {},
-        "PASSED 1 test\n",
-    ),
-    "a module that pytest's own machinery has, too": (
-        {"packaging.py": "X = 1\n", "test_a.py": "def test_a():\n    pass\n"},
-        {},
-        "PASSED 1 test\n",
-    ),
-    "temporary directories have a fixed name": (
-        {"test_tmp.py": "def test_tmp(tmp_path):\n    assert not tmp_path.exists(), tmp_path\n"},
-        {},
-        "FAILED 1 of 1 test\nfirst failure: test_tmp.py::test_tmp\n"
-        "test_tmp.py:2: assert not tmp_path.exists(), tmp_path\nE   AssertionError: PosixPath('/tmp/pytest/test_tmp0')\n",
-    ),
-}
+from .repositories import CASES
 
 
 @pytest.fixture(scope="module")
@@ -257,16 +37,15 @@ def comparable(outcome):
     return outcome.ok, outcome.text, outcome.timed_out, data
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_run_reads_as_stated_and_warm_equals_cold(workspace, warm_server, case):
-    files, options, text = CASES[case]
-    fill(workspace, files)
-    cold = run_tests(workspace, warm=False, **options)
-    assert cold.text == text
+    fill(workspace, case.files)
+    cold = run_tests(workspace, warm=False, **case.options)
+    assert cold.text == case.text
     assert not cold.data["warm"]
     for _ in range(2):  # from the keeper, and from the prepared process
-        warm = run_tests(workspace, **options)
-        assert warm.data["warm"] == (case != "a module that pytest's own machinery has, too")
+        warm = run_tests(workspace, **case.options)
+        assert warm.data["warm"] == (case.name != "a module that pytest's own machinery has, too")
         assert comparable(warm) == comparable(cold)
     assert not list(Path(workspace.root).rglob("__pycache__"))
 
@@ -312,14 +91,14 @@ def test_a_deadline_ends_a_run_and_all_that_it_started(workspace, warm_server):
 def running(marker):
     """Process ids whose command line holds `marker`."""
     found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
             try:
-                command = Path("/proc", name, "cmdline").read_bytes()
+                command = (process / "cmdline").read_bytes()
             except OSError:
                 continue
             if marker.encode() in command.split(b"\0"):
-                found.append(int(name))
+                found.append(int(process.name))
     return found
 
 
