@@ -87,7 +87,7 @@ def save_checkpoint(folder: Path, kind: str, *, tied: bool = True, dtype: str = 
     import torch
     from safetensors.torch import save_file
 
-    from agent_runtime.decoding.network import NetworkConfig
+    from agent_runtime.decoding.architecture import NetworkConfig
     from agent_runtime.decoding.weights import Weights, read_network
 
     generator = torch.Generator().manual_seed(len(kind))

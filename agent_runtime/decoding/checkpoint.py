@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from agent_runtime.decoding.network import Network, NetworkConfig
+from agent_runtime.decoding.architecture import NetworkConfig
+from agent_runtime.decoding.network import Network
 from agent_runtime.decoding.sampler import SamplerConfig
 from agent_runtime.decoding.tokenizer import Tokenizer
 from agent_runtime.decoding.weights import Weights, read_network

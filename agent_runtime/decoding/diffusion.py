@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
+from agent_runtime.decoding.cache import Cache
 from agent_runtime.decoding.checkpoint import Checkpoint
 from agent_runtime.decoding.decoder import Decoded, Snapshot, Timed, now_ns
 from agent_runtime.decoding.denoise import Denoiser
-from agent_runtime.decoding.network import Cache, Network
+from agent_runtime.decoding.network import Network
 from agent_runtime.errors import DecodingError
 
 if TYPE_CHECKING:

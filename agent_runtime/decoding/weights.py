@@ -15,7 +15,8 @@ import safetensors
 import torch
 from torch import Tensor
 
-from agent_runtime.decoding.network import Layer, Network, NetworkConfig
+from agent_runtime.decoding.architecture import NetworkConfig
+from agent_runtime.decoding.network import Layer, Network
 from agent_runtime.errors import CheckpointError
 
 DECODER = "model.decoder"

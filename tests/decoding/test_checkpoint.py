@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from agent_runtime.decoding.architecture import NetworkConfig
 from agent_runtime.decoding.checkpoint import checkpoint_folder, load_checkpoint
-from agent_runtime.decoding.network import NetworkConfig
 from agent_runtime.errors import CheckpointError
 
 
