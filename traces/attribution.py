@@ -45,20 +45,19 @@ def attribute(trace: RecordedTrace) -> list[Slice]:
     for span in trace.from_the_root():
         if span is not trace.root:
             pieces[span.span_id] = _place(span, trace, pieces)
-    phases = [piece for span in _top_phases(trace) for piece in pieces[span.span_id]]
-    return _merged(_covered(_walk(root), phases, trace))
+    return _merged(_covered(_walk(root), _top_phases(root, trace), trace))
 
 
-def _top_phases(trace: RecordedTrace) -> list[RecordedSpan]:
-    """The spans that are phases and lie in none."""
+def _top_phases(root: _Piece, trace: RecordedTrace) -> list[_Piece]:
+    """The pieces that are phases and lie in none."""
     found = []
-    waiting = [trace.root]
+    waiting = [root]
     while waiting:
-        span = waiting.pop()
-        if phase_of(span, trace) != OVERHEAD:
-            found.append(span)
+        piece = waiting.pop()
+        if phase_of(piece.span, trace) != OVERHEAD:
+            found.append(piece)
         else:
-            waiting.extend(trace.children[span.span_id])
+            waiting.extend(piece.inside)
     return found
 
 

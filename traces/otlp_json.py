@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .conventions import STEP_NUMBER
+
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import Event, ReadableSpan
@@ -36,6 +38,12 @@ class RecordedSpan:
     error: str | None = None
     events: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list)
     """Time in nanoseconds since the epoch, name, attributes."""
+
+    @property
+    def title(self) -> str:
+        """The name, and which step it is if it is one."""
+        number = self.attributes.get(STEP_NUMBER)
+        return self.name if number is None else f"{self.name} {number}"
 
     @property
     def duration_ns(self) -> int:

@@ -3,6 +3,7 @@
 Plain HTML without scripts: it opens from a file, needs no network, prints, and `<details>` make it usable by keyboard.
 """
 
+from collections import Counter
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ def page(run_dir: Path) -> str:
         _phases(found),
         "<h2>The run</h2>",
         _legend(),
-        waterfall.rows(trace.root, trace.root, depth=2),
+        waterfall.rows(trace.root, trace.root, depth=1),
         "<h2>Steps</h2>",
         *(_step(span, trace, files, waterfall) for span in trace.spans if span.name == STEP),
         _patch(files.patch),
@@ -85,8 +86,8 @@ def _legend() -> str:
 def _step(step: RecordedSpan, trace: RecordedTrace, files: RunFiles, waterfall: Waterfall) -> str:
     number = int(step.attributes.get(STEP_NUMBER, 0))
     inside = [span for span in trace.spans if span.parent_id == step.span_id]
-    tools = [str(span.attributes[TOOL_NAME]) for span in inside if TOOL_NAME in span.attributes]
-    what = " → ".join(tools) or "no tool"
+    tools = Counter(str(span.attributes[TOOL_NAME]) for span in inside if TOOL_NAME in span.attributes)
+    what = ", ".join(name if count == 1 else f"{name} ×{count}" for name, count in tools.items()) or "no tool"
     error = f' <span class="failed">{escape(step.error)}</span>' if step.error else ""
     events = "".join(_event(event) for event in files.by_step.get(number, []))
     chats = [span for span in inside if span.attributes.get(OPERATION_NAME) == CHAT]

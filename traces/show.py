@@ -76,8 +76,7 @@ def _rows(trace: RecordedTrace, span: RecordedSpan, depth: int) -> Iterator[_Row
 
 
 def _label(row: _Row) -> str:
-    first = row.spans[0]
-    name = f"{first.name} {first.attributes[STEP_NUMBER]}" if STEP_NUMBER in first.attributes else first.name
+    name = row.spans[0].title
     if len(row.spans) > 1:
         name += f" ×{len(row.spans)}"
     if any(span.error is not None for span in row.spans):

@@ -45,7 +45,8 @@ class Waterfall:
         failed = f' <em class="failed">{escape(span.error)}</em>' if span.error else ""
         told = "\n".join(f"{key}: {str(value)[:200]}" for key, value in span.attributes.items())
         return (
-            f'<div class="row" title="{escape(told)}"><b style="padding-left:{level}em">{escape(span.name)}{failed}</b>'
+            f'<div class="row" title="{escape(told)}">'
+            f'<b style="padding-left:{level}em">{escape(span.title)}{failed}</b>'
             f'<span>{ms(span.duration_ns / 1e6)} ms</span><div class="track">{self._bars(span, frame)}</div></div>'
         )
 
