@@ -127,7 +127,9 @@ def _tests(tests: Any) -> str:
     if not isinstance(tests, dict):
         return '<h2>Tests</h2>\n<p class="quiet">not run</p>'
     rows = "".join(
-        f"<tr><td>{escape(str(name))}</td><td class=left>{_told(value)}</td></tr>" for name, value in tests.items()
+        f"<tr><td>{escape(str(name))}</td><td class=left>{_told(value)}</td></tr>"
+        for name, value in tests.items()
+        if value not in (None, "", [], {})
     )
     return f"<h2>Tests</h2>\n<table class=facts>{rows}</table>"
 
@@ -135,8 +137,6 @@ def _tests(tests: Any) -> str:
 def _told(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if value is None:
-        return "—"
     if isinstance(value, dict):
         return f"<pre>{escape(chr(10).join(f'{name}: {inner}' for name, inner in value.items()))}</pre>"
     text = escape(str(value))
