@@ -56,7 +56,7 @@ def _removals(source: SourceText, site: Site) -> Iterator[Replacement]:
         parts = list(node.args)
         if isinstance(node.func, ast.Attribute):
             parts.append(node.func.value)
-        if not (isinstance(site.parent, ast.Expr) and not node.args):
+        if isinstance(node.func, ast.Attribute) and not node.args and not isinstance(site.parent, ast.Expr):
             yield start, end, source.of(node.func), "remove"
     elif isinstance(node, ast.List | ast.Tuple | ast.Set) and len(node.elts) == 1:
         parts = [node.elts[0]]
