@@ -20,10 +20,11 @@ import numpy as np
 import torch
 
 from agent_runtime.chat import JSON
-from agent_runtime.decoding.automaton import Ints, TokenAutomaton, TooLarge, Vocabulary, byte_table, lift
+from agent_runtime.decoding.automaton import Ints, TokenAutomaton, TooLarge, byte_table
 from agent_runtime.decoding.call import ToolCall
 from agent_runtime.decoding.classes import Classes, ClassWeights, Logits
 from agent_runtime.decoding.lattice import Floats, Lattice, pick
+from agent_runtime.decoding.lifting import lift
 from agent_runtime.decoding.regular import (
     CALL,
     CALL_END,
@@ -43,6 +44,7 @@ from agent_runtime.decoding.schema import Mode, Schema, SchemaCompiler
 from agent_runtime.decoding.syntax import SYNTAXES, Syntax
 from agent_runtime.decoding.text import EVERY_CHARACTER, characters
 from agent_runtime.decoding.tokenizer import Tokenizer
+from agent_runtime.decoding.vocabulary import Vocabulary
 from agent_runtime.errors import CanvasTooSmall, DecodingError, UnsupportedSchema
 
 SyntaxName: TypeAlias = Literal["gemma", "json"]

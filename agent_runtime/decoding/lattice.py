@@ -19,7 +19,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from agent_runtime.decoding.automaton import Bools, Ints, TokenAutomaton, expand, scramble
+from agent_runtime.decoding.automaton import Bools, Ints, TokenAutomaton, expand
+from agent_runtime.decoding.lifting import scramble
 
 Floats = npt.NDArray[np.float64]
 
