@@ -16,9 +16,9 @@ TESTS = '''import pytest
 from shop import total
 
 
-@pytest.mark.parametrize(("prices", "paid"), [([], 0), ([3], 3), ([3, 4], 7)])
-def test_total(prices, paid):
-    assert total(prices, 0) == paid
+@pytest.mark.parametrize(("prices", "discount", "paid"), [([], 0, 0), ([3], 1, 2), ([3, 4], 2, 5)])
+def test_total(prices, discount, paid):
+    assert total(prices, discount) == paid
 '''
 FIXED_LINE = "        amount += price\n"
 

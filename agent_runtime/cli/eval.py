@@ -6,9 +6,8 @@ import argparse
 import json
 import sys
 
-import anyio
-
 from agent_runtime.agent import Agent
+from agent_runtime.cli.interrupt import run_until_signal
 from agent_runtime.evaluate import evaluate
 
 
@@ -21,7 +20,7 @@ def main(options: argparse.Namespace) -> int:
         timeout=options.timeout,
         seed=options.seed,
     )
-    found = anyio.run(lambda: evaluate(agent, options.folder, options.task, out=options.out, tell=_tell))
+    found = run_until_signal(lambda: evaluate(agent, options.folder, options.task, out=options.out, tell=_tell))
     if options.json:
         sys.stdout.write(json.dumps(found) + "\n")
     else:

@@ -130,6 +130,7 @@ def _positive_float(text: str) -> float:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The console script: parse, call the command's handler, turn errors into one sentence and a code."""
     options = _parser().parse_args(arguments)
+    from agent_runtime.cli.interrupt import Interrupted
     from agent_runtime.errors import AgentRuntimeError
 
     try:
@@ -137,9 +138,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except AgentRuntimeError as error:
         sys.stderr.write(f"agent-runtime: {error}\n")
         return error.exit_code
-    except KeyboardInterrupt:
-        sys.stderr.write("agent-runtime: interrupted; the sandbox was removed and the run folder is complete\n")
-        return 130
+    except Interrupted as error:
+        sys.stderr.write(f"agent-runtime: {error}; the sandbox was removed and the run's folder is complete\n")
+        return error.code
     except BrokenPipeError:
         # The reader of our output is gone (`| head`): not an error of ours, and nothing more can be said.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -6,9 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-import anyio
-
 from agent_runtime.agent import Agent, RunResult
+from agent_runtime.cli.interrupt import run_until_signal
 from agent_runtime.cli.live import Live
 from agent_runtime.patches import apply_patch
 from agent_runtime.session import run
@@ -37,7 +36,7 @@ def main(options: argparse.Namespace) -> int:
             on_event=live.show if live else None,
         )
 
-    result = anyio.run(work)
+    result = run_until_signal(work)
     applied = options.apply and result.status == "solved" and bool(result.patch)
     if applied:
         apply_patch(Path(options.repo), (result.run_dir / "patch.diff").read_bytes())
