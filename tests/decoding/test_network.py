@@ -120,3 +120,17 @@ def test_an_interrupted_prefill_leaves_the_cache_as_it_was(tiny_folders, tokens,
                 network.encode(prompt[20:], cache)
         assert cache.length == 20
         assert torch.equal(network.denoise(canvas[:1], cache), before)
+
+
+@pytest.mark.parametrize("kind", ["small", "large"])
+def test_bfloat16_gives_nearly_the_same_logits(kind, tiny_folders, tokens) -> None:
+    prompt, canvas = tokens
+    logits = []
+    for dtype in ("float32", "bfloat16"):
+        network = load_checkpoint(tiny_folders[kind], "cpu", dtype).network
+        with torch.inference_mode():
+            cache = network.new_cache()
+            network.encode(prompt, cache)
+            logits.append(network.denoise(canvas, cache).flatten())
+            assert cache.keys[0].dtype == getattr(torch, dtype)
+    assert torch.corrcoef(torch.stack(logits))[0, 1] > 0.99
