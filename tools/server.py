@@ -63,7 +63,7 @@ class Server:
         self.leaving: set[int] = set()
         """Process ids of workers that were told to end and have not been collected yet."""
         self.waiting = bytearray()
-        self.writes_registered = False
+        self.ending = False
         self.selector = selectors.DefaultSelector()
 
     # The loop
@@ -77,7 +77,7 @@ class Server:
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, stack: None)
-        signal.signal(signal.SIGTERM, lambda number, stack: sys.exit(0))
+        signal.signal(signal.SIGTERM, self.end)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self.selector.register(self.incoming, selectors.EVENT_READ, None)
         self.selector.register(woken, selectors.EVENT_READ, None)
@@ -86,7 +86,7 @@ class Server:
         start_warm_server(self.workspace)  # before the first worker, which inherits the way to it
         self.fork_worker()
         try:
-            while True:
+            while not self.ending:
                 for key, _ in self.selector.select(self.until_next_kill()):
                     if key.fd == self.incoming:
                         data = os.read(self.incoming, READ)
@@ -104,6 +104,14 @@ class Server:
                 self.kill_overdue()
         finally:
             processes.kill_descendants(os.getpid())
+
+    def end(self, number: int, stack: Any) -> None:
+        """Signal handler: end at the next turn of the loop, which the signal wakes.
+
+        It raises nothing: at the death of the owner the signal and the end of the stream come together, and the
+        killing that the one began must not be broken off by the other.
+        """
+        self.ending = True
 
     def receive(self, kind: bytes, body: bytes) -> None:
         """Act on one frame."""
