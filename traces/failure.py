@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from .attributes import plain_text
 from .conventions import ERROR_TYPE
 
 if TYPE_CHECKING:
@@ -16,4 +17,4 @@ def fail(span: "Span", error_type: str, message: str) -> None:
     from opentelemetry.trace import Status, StatusCode
 
     span.set_attribute(ERROR_TYPE, error_type)
-    span.set_status(Status(StatusCode.ERROR, message.partition("\n")[0][:300] or error_type))
+    span.set_status(Status(StatusCode.ERROR, plain_text(message.partition("\n")[0][:300]) or error_type))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import Event, ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-# Escapes everything outside ASCII: lone surrogates (undecodable bytes of a tool's output) have no UTF-8 form.
+# In C, and everything outside ASCII escaped.
 _text = json.encoder.encode_basestring_ascii
 STATUS_ERROR = 2
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
@@ -93,7 +93,8 @@ def _event(event: "Event") -> str:
 
 
 def _key_values(attributes: Mapping[str, Any]) -> str:
-    # A copy, for a span that is still open may get another attribute meanwhile.
+    # A copy, for a span that is still open may get another attribute meanwhile. Values are plain (attributes.py),
+    # but for those of the resource.
     pairs = [f'{{"key":{_text(key)},"value":{_value(value)}}}' for key, value in dict(attributes).items()]
     return f"[{','.join(pairs)}]"
 
@@ -109,9 +110,8 @@ def _value(value: Any) -> str:
         return f'{{"doubleValue":{text}}}'
     if kind is bool:
         return f'{{"boolValue":{"true" if value else "false"}}}'
-    if kind is list or kind is tuple:
+    if kind is tuple:
         return f'{{"arrayValue":{{"values":[{",".join(map(_value, value))}]}}}}'
-    # numpy's numbers, enums, paths: what they look like.
     return f'{{"stringValue":{_text(str(value))}}}'
 
 

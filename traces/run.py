@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import conventions
+from .attributes import plain
 from .clock import shift_into
 from .conventions import Attributes, AttributeValue
 
@@ -91,7 +92,7 @@ class RunTrace:
             conventions.RUN_ID: run_id,
         }
         root_name = f"{conventions.INVOKE_AGENT} {agent_name}"
-        pipeline = Pipeline(run_dir, root_name, root_attributes | _present(attributes), warn)
+        pipeline = Pipeline(run_dir, root_name, root_attributes | plain(attributes), warn)
         trace = cls(pipeline, pipeline.root, run_id, model, provider)
         trace.warnings = warnings
         return trace
@@ -118,7 +119,7 @@ class RunTrace:
         """
         if self._pipeline is None:
             return nullcontext(self.root)
-        return self._pipeline.span(name, parent, _present(attributes))
+        return self._pipeline.span(name, parent, plain(attributes))
 
     def step(self, number: int, attributes: Attributes | None = None) -> AbstractContextManager["Span"]:
         """One turn of the loop; `number` counts from 1."""
@@ -170,7 +171,7 @@ class RunTrace:
         if self._pipeline is None:
             return None
         named = {key if "." in key else f"agent_runtime.{key}": value for key, value in (attributes or {}).items()}
-        return self._pipeline.record(name, start_ns, max(end_ns, start_ns), parent, _present(named))
+        return self._pipeline.record(name, start_ns, max(end_ns, start_ns), parent, plain(named))
 
     def record_call(self, phases: Sequence[Measured], start_ns: int, end_ns: int) -> None:
         """The phases of one call as the sandbox measured them, children of the current span.
@@ -192,12 +193,6 @@ class RunTrace:
     def content(self, key: str, text: str) -> dict[str, AttributeValue]:
         """`{key: text}` if content may be recorded, else nothing: for prompts, arguments and results."""
         return {key: text} if self.captures_content else {}
-
-
-def _present(attributes: Attributes | None) -> dict[str, AttributeValue]:
-    if not attributes:
-        return {}
-    return {key: value for key, value in attributes.items() if value is not None}
 
 
 def _captures_content() -> bool:

@@ -25,7 +25,7 @@ _QUEUE_SPANS = 20_000
 _BATCH_SPANS = 512
 _DELAY_SECONDS = 1.0
 # Exit may come this much later because of the collector: enough for one round trip to a slow one.
-CLOSE_SECONDS = 0.7
+CLOSE_SECONDS = 0.5
 
 
 class OtlpSender(SpanProcessor):

@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Status, StatusCode
 
+from .attributes import plain, plain_value
 from .clock import now_ns
 from .failure import fail
 
@@ -80,15 +81,15 @@ class LiveSpan(trace.Span, ReadableSpan):
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
         if self._end_time is None:
-            self._own_attributes.update(attributes)
+            self._own_attributes.update(plain(attributes))
 
     def set_attribute(self, key: str, value: Any) -> None:
         if self._end_time is None:
-            self._own_attributes[key] = value
+            self._own_attributes[key] = plain_value(value)
 
     def add_event(self, name: str, attributes: Mapping[str, Any] | None = None, timestamp: int | None = None) -> None:
         if self._end_time is None:
-            self._own_events.append(Event(name, attributes, now_ns() if timestamp is None else timestamp))
+            self._own_events.append(Event(name, plain(attributes), now_ns() if timestamp is None else timestamp))
 
     def record_exception(
         self,

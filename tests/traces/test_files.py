@@ -7,11 +7,15 @@ import signal
 import subprocess
 import sys
 import time
+from http import HTTPStatus
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from agent_runtime.errors import TraceError
 from agent_runtime.traces import RunTrace, report
+from agent_runtime.traces.failure import fail
 from agent_runtime.traces.jaeger import rebuild
 from agent_runtime.traces.reading import read_trace
 
@@ -90,15 +94,24 @@ def test_the_jaeger_file_keeps_jaegers_model(run_dir):
 def test_odd_values_stay_json(tmp_path):
     odd = {
         "nan": math.nan, "infinite": -math.inf, "surrogate": "\udcff", "line": "a\u2028b\n", "list": [1.5, 2.0],
-        "big": 2**62, "empty": "", "none": None, "mixed": ("a", "ü"),
+        "big": 2**62, "empty": "", "none": None, "mixed": ("a", "ü"), "numpy": np.int64(7), "path": Path("x"),
+        "numpy_float": np.float64(0.5), "enum": HTTPStatus.OK, "nothing_in_it": [],
     }  # fmt: skip
     with RunTrace.start(tmp_path, run_id="r", agent_name="ü", model="m", attributes=odd) as trace:
+        with trace.step(1) as step:
+            step.set_attributes(odd)
+            fail(step, "odd", "\udcff")
         trace.record("prefill", 1_700_000_000_000_000_000, 1_700_000_000_000_000_000, odd)
     check_jaeger(load_jaeger(tmp_path))
+    assert trace.warnings == []
     prefill = next(span for span in read_trace(tmp_path).spans if span.name == "prefill")
     assert math.isnan(prefill.attributes["agent_runtime.nan"])
     assert prefill.attributes["agent_runtime.infinite"] == -math.inf
     assert prefill.attributes["agent_runtime.list"] == [1.5, 2.0]
+    assert prefill.attributes["agent_runtime.surrogate"] == "?"
+    assert prefill.attributes["agent_runtime.numpy"] == 7
+    assert prefill.attributes["agent_runtime.numpy_float"] == 0.5
+    assert prefill.attributes["agent_runtime.enum"] == 200
     assert "agent_runtime.none" not in prefill.attributes
 
 

@@ -3,6 +3,7 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 grpc = pytest.importorskip("grpc")
@@ -11,6 +12,7 @@ service = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_serv
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse  # noqa: E402
 
+from agent_runtime.traces import RunTrace  # noqa: E402
 from agent_runtime.traces.reading import read_trace  # noqa: E402
 
 
@@ -45,6 +47,19 @@ def test_every_span_arrives_with_its_parent(receiver, tmp_path, monkeypatch, rec
     for span in receiver.spans:
         assert (span.parent_span_id.hex() or None) == expected[span.span_id.hex()].parent_id
         assert {item.key for item in span.attributes} == expected[span.span_id.hex()].attributes.keys()
+
+
+def test_odd_values_do_not_lose_a_batch(receiver, tmp_path, monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{receiver.port}")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    odd = {"number": np.int64(3), "name": "\udcff", "list": [1, "a"], "path": tmp_path, "nothing": None}
+    with RunTrace.start(tmp_path, run_id="r", agent_name="a", model="m", attributes=odd) as trace:
+        trace.record("prefill", 1, 2, odd)
+        with trace.step(1) as step:
+            step.set_attributes(odd)
+            step.add_event("event", odd)
+    assert trace.warnings == []
+    assert len(receiver.spans) == 3
 
 
 def test_a_dead_collector_does_not_delay_the_end(tmp_path, monkeypatch, record_run):
