@@ -99,8 +99,11 @@ class Report:
     slowest: SlowestStep | None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`."""
-        return asdict(self)
+        """Plain data for `json.dumps`; each row begins with what it is about."""
+        data = asdict(self)
+        data["phases"] = [{"phase": row["phase"], **row} for row in data["phases"]]
+        data["kinds"] = [{"kind": row["kind"], **row} for row in data["kinds"]]
+        return data
 
     def to_text(self) -> str:
         """Tables for a terminal."""
