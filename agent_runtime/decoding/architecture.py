@@ -42,7 +42,6 @@ class NetworkConfig:
     soft_cap: float
     eps: float
     tied: bool
-    canvas_length: int
 
     @classmethod
     def from_dict(cls, config: Mapping[str, Any]) -> NetworkConfig:
@@ -78,7 +77,6 @@ class NetworkConfig:
                 soft_cap=text.get("final_logit_softcapping", 30.0),
                 eps=text.get("rms_norm_eps", 1e-6),
                 tied=config.get("tie_word_embeddings", True),
-                canvas_length=config.get("canvas_length", 256),
             )
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise CheckpointError(

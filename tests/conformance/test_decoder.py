@@ -174,9 +174,8 @@ def test_phases_lie_within_the_call_and_follow_each_other(decoder, grammar) -> N
     assert abs(before - time.time_ns()) < 60e9
 
 
-def test_a_minimum_that_fits_no_canvas_is_refused(decoder, request) -> None:
-    if request.node.callspec.params["decoder"] == "scripted":
-        pytest.skip("a script has no canvas")
+@pytest.mark.parametrize("decoder", [*NETWORKS, "uniform"], indirect=True)
+def test_a_minimum_that_fits_no_canvas_is_refused(decoder) -> None:
     long = {"type": "object", "properties": {"text": {"const": "x" * 300}}, "required": ["text"]}
     decoder.prefill(prompt(decoder))
     with pytest.raises(CanvasTooSmall):
