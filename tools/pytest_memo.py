@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 MAX_FILES = 2_000
 """Files of a repository whose code is kept: 20 MB or so."""
 
+REWRITER = "_pytest.assertion.rewrite"
 STANDARD_LIBRARY = os.path.dirname(os.__file__) + "/"
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ def read(path: str) -> bytes:
 def loaded_modules(root: str, before: set[str]) -> dict[str, list[str]]:
     """What a run has imported besides the modules `before`.
 
-    Paths of the repository's files by how they were compiled, and names of the standard library's modules.
+    Paths of files by how they were compiled: those of the repository, and those of plugins, whose assertions pytest
+    rewrites too (hypothesis: 66 files, a second). Names of the standard library's modules.
     """
     found: dict[str, list[str]] = {"plain": [], "rewritten": [], "shared": []}
     prefix = root.rstrip("/") + "/"
@@ -106,8 +108,8 @@ def loaded_modules(root: str, before: set[str]) -> dict[str, list[str]]:
         origin = getattr(spec, "origin", None)
         if name in before or not isinstance(origin, str):
             continue
-        if origin.startswith(prefix) and origin.endswith(".py"):
-            plain = type(spec.loader) is importlib.machinery.SourceFileLoader
+        plain = type(spec.loader) is importlib.machinery.SourceFileLoader
+        if origin.endswith(".py") and (origin.startswith(prefix) or type(spec.loader).__module__ == REWRITER):
             found["plain" if plain else "rewritten"].append(origin)
         elif origin.startswith(STANDARD_LIBRARY) and "site-packages" not in origin and spec.name == name:
             found["shared"].append(name)

@@ -19,7 +19,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Generator
-from types import ModuleType, TracebackType
+from types import ModuleType, SimpleNamespace, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -59,8 +59,8 @@ class Reporter:
         """Called when everything is ready to collect."""
         self.outcome = ""
         self.failure_sent = False
-        self.bare = False
-        """Whether there are no plugins but pytest's own, nor a conftest."""
+        self.repository_takes_part = True
+        """Whether a conftest or a plugin of the repository may want to see failures as pytest describes them."""
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_load_initial_conftests(self) -> Generator[None, Any, None]:
@@ -81,9 +81,13 @@ class Reporter:
         """Drop what only a terminal shows; a plugin from elsewhere may rely on it, and then it stays."""
         if self.stop_at_first:
             config.option.maxfail = 1
-        self.bare = all(is_pytests_own(plugin) for plugin in config.pluginmanager.get_plugins() if plugin is not self)
+        installed = {package_of(plugin) for plugin, _ in config.pluginmanager.list_plugin_distinfo()}
+        present = {package_of(plugin) for plugin in config.pluginmanager.get_plugins() if plugin is not self}
+        self.repository_takes_part = not present <= {"_pytest", "pytest", *installed}
+        if self.repository_takes_part and config.option.tbstyle == "auto":
+            config.option.tbstyle = "native"
         terminal = config.pluginmanager.get_plugin("terminalreporter")
-        if terminal is not None and self.bare:
+        if terminal is not None and not installed and not self.repository_takes_part:
             config.pluginmanager.unregister(terminal)
 
     @pytest.hookimpl(trylast=True)
@@ -131,8 +135,8 @@ class Reporter:
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, item: Any, call: Any) -> Generator[None, Any, None]:
         """Describe the first failure while its exception is still there."""
-        if self.bare:  # pytest would write out every traceback for the terminal, at 3 ms each and more
-            item.repr_failure = item._repr_failure_py = short_failure
+        if not self.repository_takes_part:  # pytest would write out every traceback, at 3 ms each and more
+            item.repr_failure = item._repr_failure_py = ShortFailure
         report = (yield).get_result()
         if report.outcome != "failed" or self.failure_sent:
             return
@@ -190,15 +194,28 @@ class Reporter:
         return ADDRESS.sub("0x…", text.replace(self.scratch, "/tmp/pytest").replace(self.root, ""))  # noqa: S108 - shown
 
 
-def is_pytests_own(plugin: Any) -> bool:
-    """Whether a plugin comes with pytest."""
+def package_of(plugin: Any) -> str:
+    """The top-level package that a plugin comes from."""
     name = plugin.__name__ if isinstance(plugin, ModuleType) else plugin.__module__
-    return str(name).split(".")[0] in ("_pytest", "pytest")
+    return str(name).split(".")[0]
 
 
-def short_failure(excinfo: Any, style: Any = None) -> str:
-    """A failure in a line, in place of pytest's own text."""
-    return str(excinfo.exconly(tryshort=True))
+class ShortFailure:
+    """A failure as pytest's own `longrepr`, of one line."""
+
+    reprtraceback = None
+
+    def __init__(self, excinfo: Any, style: Any = None) -> None:
+        self.text = message_of(excinfo.value)
+        self.sections: list[tuple[str, str, str]] = []
+        self.reprcrash: Any = SimpleNamespace(path="", lineno=0, message=self.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def toterminal(self, writer: Any) -> None:
+        """What the terminal shows."""
+        writer.line(self.text)
 
 
 def walk(traceback: TracebackType | None) -> list[Frame]:

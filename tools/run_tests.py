@@ -40,7 +40,10 @@ def start_warm_server(workspace: Workspace) -> None:
     Where it cannot load pytest it ends, and every run is a cold one.
     """
     global warm_server
-    warm_server = WarmServer(workspace.python, workspace.package, workspace.tmp, environment())
+    try:
+        warm_server = WarmServer(workspace.python, workspace.package, workspace.tmp, environment())
+    except OSError:
+        warm_server = None  # no process can be started here, or no such interpreter: runs will tell
 
 
 def warm_server_pids() -> set[int]:
