@@ -7,7 +7,8 @@ project. OpenTelemetry is imported when a trace starts and not before: it costs 
 """
 
 from .clock import now_ns
+from .failure import fail
 from .report import Report, latency_summary, report
 from .run import RunTrace
 
-__all__ = ["Report", "RunTrace", "latency_summary", "now_ns", "report"]
+__all__ = ["Report", "RunTrace", "fail", "latency_summary", "now_ns", "report"]

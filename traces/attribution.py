@@ -78,8 +78,7 @@ def _covered(slices: Iterator[Slice], phases: list[_Piece], trace: RecordedTrace
 
 
 def _place(span: RecordedSpan, trace: RecordedTrace, pieces: dict[str, list[_Piece]]) -> list[_Piece]:
-    """Puts `span` into the pieces of its parent, and what reaches past them into those of the ancestors
-    above.
+    """Puts `span` into the pieces of its parent, and what reaches past them into those of the ancestors above.
 
     So a commit that runs on while the tool does, after the chat span that holds it has ended, is the step's.
     """

@@ -1,5 +1,4 @@
-"""Names of spans and attributes: the OpenTelemetry GenAI semantic conventions v1.41.0, and our own
-`agent_runtime.*`.
+"""Names of spans and attributes: the OpenTelemetry GenAI semantic conventions v1.41.0, and our `agent_runtime.*`.
 
 v1.41.0 is the last release with the GenAI conventions in it; they moved to a repository that has no releases
 and still renames things, hence the pin. docs/traces.md explains each attribute of ours.
@@ -25,7 +24,6 @@ RESPONSE_FINISH_REASONS = "gen_ai.response.finish_reasons"
 USAGE_INPUT_TOKENS = "gen_ai.usage.input_tokens"
 USAGE_OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
 USAGE_CACHE_READ_INPUT_TOKENS = "gen_ai.usage.cache_read.input_tokens"
-AGENT_ID = "gen_ai.agent.id"
 AGENT_NAME = "gen_ai.agent.name"
 CONVERSATION_ID = "gen_ai.conversation.id"
 TOOL_NAME = "gen_ai.tool.name"
@@ -80,9 +78,7 @@ PHASES = (SETUP, SANDBOX_START, QUEUE, PREFILL, DENOISE, CONSTRAINT, TRANSPORT, 
 def usage(
     *, input_tokens: int, output_tokens: int, finish_reason: str, cached_tokens: int | None = None
 ) -> dict[str, AttributeValue]:
-    """Attributes of a finished chat span; `cached_tokens` of the `input_tokens` were in the KV cache
-    already.
-    """
+    """Attributes of a finished chat span; `cached_tokens` of the `input_tokens` were in the KV cache already."""
     attributes: dict[str, AttributeValue] = {
         USAGE_INPUT_TOKENS: input_tokens,
         USAGE_OUTPUT_TOKENS: output_tokens,

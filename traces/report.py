@@ -132,9 +132,7 @@ class StepSample:
 
 
 def report(run_dirs: Iterable[Path]) -> Report:
-    """Reads the folders and adds them up. Raises TraceError for one that is no run's folder or holds no
-    trace.
-    """
+    """Reads the folders and adds them up; raises TraceError for one that is no run's folder or holds no trace."""
     traces = [read_trace(Path(run_dir)) for run_dir in run_dirs]
     samples = Samples()
     for trace in traces:

@@ -40,8 +40,7 @@ class RunTrace:
     def __init__(self, pipeline: "Pipeline | None", root: "Span", run_id: str, model: str, provider: str) -> None:
         """Use `start`."""
         self.root = root
-        """The `invoke_agent` span: for attributes that are known only at the end, such as the run's status.
-        """
+        """The `invoke_agent` span: for attributes that are known only at the end, such as the run's status."""
         self.trace_id = f"{root.get_span_context().trace_id:032x}"
         self.warnings: list[str] = []
         """What went wrong with recording, one sentence each, complete after the `with` block."""
@@ -162,8 +161,7 @@ class RunTrace:
         *,
         parent: "Span | ReadableSpan | None" = None,
     ) -> "ReadableSpan | None":
-        """A phase that was measured elsewhere, in nanoseconds since the epoch; a child of the current span or
-        `parent`.
+        """A phase that was measured elsewhere, in nanoseconds since the epoch; a child of the current span or `parent`.
 
         Whoever measures need not know our names: attributes without a dot get `agent_runtime.` before them.
         Gives what `parent` of a further `record` may be, or None when nothing is recorded. About 6 µs.
