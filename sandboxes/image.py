@@ -2,6 +2,8 @@
 
 With an image registry in reach it is built from `Dockerfile`; without one, on Debian as root, from Debian's own
 packages by debootstrap. The tag is the hash of both recipes, so a changed recipe makes a new image.
+
+python -m agent_runtime.sandboxes.image      exit 0 when the image is there afterwards, else 3
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,7 +29,7 @@ import requests.exceptions
 from docker.errors import APIError, BuildError, DockerException, ImageNotFound
 from docker.utils import parse_repository_tag
 
-from agent_runtime.errors import ImageMissing
+from agent_runtime.errors import AgentRuntimeError, ImageMissing
 from agent_runtime.sandboxes import daemon
 
 Progress = Callable[[str], None]
@@ -226,3 +229,22 @@ def one_builder() -> Iterator[None]:
 def reason_of(error: Exception) -> str:
     """The part of an error of the docker package that says something."""
     return str(getattr(error, "explanation", None) or error)
+
+
+def main() -> int:
+    """See the module's docstring."""
+    try:
+        ensure(print_line)
+    except AgentRuntimeError as error:
+        print_line(str(error))
+        return error.exit_code
+    return 0
+
+
+def print_line(line: str) -> None:
+    """Tell the terminal."""
+    sys.stderr.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
