@@ -44,6 +44,5 @@ def _show(found: dict[str, Any]) -> None:
         for side in (row["ours"], row["theirs"]):
             cells += [str(side["n"]), *(f"{side[key]:.3f}" for key in ("p50_ms", "p95_ms", "p99_ms"))]
         table.add_row(*cells, f"{row['ratio_p50']:.1f}×")
-    console = Console(file=sys.stdout)
     # In a pipe there is no width to keep to, and a figure that is cut off is worth nothing.
-    console.print(table, width=None if console.is_terminal else 120)
+    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120).print(table)
