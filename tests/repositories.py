@@ -11,7 +11,7 @@ SOURCE = '''def total(prices, discount):
         amount -= price
     return amount - discount
 '''
-TESTS = '''import pytest
+TESTS = """import pytest
 
 from shop import total
 
@@ -19,7 +19,7 @@ from shop import total
 @pytest.mark.parametrize(("prices", "discount", "paid"), [([], 0, 0), ([3], 1, 2), ([3, 4], 2, 5)])
 def test_total(prices, discount, paid):
     assert total(prices, discount) == paid
-'''
+"""
 FIXED_LINE = "        amount += price\n"
 
 

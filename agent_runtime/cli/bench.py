@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from agent_runtime.bench.rows import Report
+from agent_runtime.bench.tools import bench_tools
+
 
 def main(options: argparse.Namespace) -> int:
     """Run one benchmark and print its rows."""
-    from agent_runtime.bench.tools import bench_tools
-
     found = bench_tools(n=options.n)
     if options.json:
         sys.stdout.write(json.dumps(found) + "\n")
@@ -23,7 +23,7 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def _show(found: dict[str, Any]) -> None:
+def _show(found: Report) -> None:
     table = Table(title=f"bench {found['bench']} (milliseconds)", title_justify="left", box=None)
     for column in (
         "measure",

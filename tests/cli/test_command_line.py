@@ -144,7 +144,8 @@ def wait_for(condition, seconds=60):
 
 
 def start_hanging_run(shop, out, environment):
-    command = [*COMMAND, "run", str(shop), "--task", "x", "--test", "sleep 1000", "--out", str(out), "--model", "uniform"]
+    options = ["--task", "x", "--test", "sleep 1000", "--out", str(out), "--model", "uniform"]
+    command = [*COMMAND, "run", str(shop), *options]
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
