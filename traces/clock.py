@@ -15,8 +15,7 @@ def now_ns() -> int:
 
 
 def shift_into(spans: Sequence[tuple[int, int]], start_ns: int, end_ns: int) -> int:
-    """How far to shift `spans` (pairs of start and end) so that they lie between `start_ns` and `end_ns`; 0
-    if they do.
+    """How far to shift `spans` (start, end) so that they lie between `start_ns` and `end_ns`; 0 if they do.
 
     For phases measured on another machine's or sandbox's clock. The order of cause and effect is certain: the
     call was sent before its work began and answered after its work ended. So the least shift that restores it

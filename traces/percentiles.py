@@ -5,9 +5,7 @@ from collections.abc import Sequence
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which `share` (0 to 1) of `values` lie, interpolated between neighbours, as numpy does
-    by default.
-    """
+    """The value below which `share` (0 to 1) of `values` lie, interpolated between neighbours as in numpy."""
     ordered = sorted(values)
     place = share * (len(ordered) - 1)
     low, high = math.floor(place), math.ceil(place)

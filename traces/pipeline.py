@@ -134,9 +134,7 @@ def _metrics_sender(trace: RecordedTrace, resource: Resource) -> "MetricsSender"
 
 
 def _resource() -> Resource:
-    """OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, read by Resource.create, win over our name of the
-    service.
-    """
+    """Who sends: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win over our name of the service."""
     configured = Resource.create({})
     if str(configured.attributes.get("service.name", "")).startswith("unknown_service"):
         return configured.merge(Resource({"service.name": SCOPE}))

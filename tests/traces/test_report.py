@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent_runtime.errors import TraceError
@@ -17,6 +17,8 @@ from agent_runtime.traces.percentiles import percentile
 from agent_runtime.traces.reading import RecordedTrace
 from agent_runtime.traces.report import Samples, add_samples
 
+# The machine may be busy with something else: that is no failure.
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 NAMES = ["step", "chat m", "execute_tool t", "other", *conventions.PHASES[:-1]]
 
 
@@ -47,6 +49,7 @@ def span_trees(draw):
     return spans
 
 
+@UNHURRIED
 @given(span_trees())
 def test_every_nanosecond_belongs_to_one_span(tmp_path_factory, spans):
     trace = make_trace(spans, None)
@@ -60,6 +63,7 @@ def test_every_nanosecond_belongs_to_one_span(tmp_path_factory, spans):
     assert position == trace.root.end_ns
 
 
+@UNHURRIED
 @given(span_trees())
 def test_the_phases_add_up_to_the_wall_time(spans):
     trace = make_trace(spans, None)
@@ -118,6 +122,7 @@ def test_a_step_that_begins_with_waiting_for_the_last_commit_waits_for_the_commi
     assert second == {"denoise": 55, "commit": 30, "overhead": 15}
 
 
+@UNHURRIED
 @given(span_trees())
 def test_nothing_is_overhead_while_a_phase_goes_on(spans):
     trace = make_trace(spans, None)
@@ -153,6 +158,7 @@ def test_a_tool_on_the_host_is_all_process():
     }
 
 
+@UNHURRIED
 @given(st.lists(st.floats(0, 1e12), min_size=1, max_size=50), st.floats(0, 1))
 def test_percentiles_are_numpys(values, share):
     assert percentile(values, share) == pytest.approx(float(np.percentile(values, share * 100)))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import anyio
 import anyio.to_thread
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry import trace as otel
 from opentelemetry.sdk.trace import TracerProvider
@@ -146,6 +146,7 @@ def test_a_call_with_its_way_there_and_back_whatever_the_sandboxs_clock(tmp_path
     assert shifted == (set() if skew == 0 else {"queue", "process"})
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(st.integers(-(10**6), 10**6), st.integers(0, 10**6)), min_size=1),
     st.integers(0, 10**6),
