@@ -42,6 +42,8 @@ class Scope:
     """Texts of short calls, attributes, subscripts and sums: what may be copied elsewhere."""
     returned: list[str] = field(default_factory=list)
     """Texts of the values that the function returns."""
+    declares: bool = False
+    """Whether there is a `global` or `nonlocal` in it or below: then its lines have an order."""
     values: dict[str, Value] = field(default_factory=dict)
     """What sort of value a name holds, where its use tells."""
 
@@ -64,6 +66,7 @@ def function_scope(source: SourceText, function: FunctionNode, outer: Scope) -> 
     if outer.function is not None:
         for name in outer.variables:
             _add(scope.variables, name)
+    scope.declares = any(isinstance(node, ast.Global | ast.Nonlocal) for node in ast.walk(function))
     hidden = {*scope.variables, *_declared(function)}
     scope.constants = [name for name in outer.constants if name not in hidden]
     return scope

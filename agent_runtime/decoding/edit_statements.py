@@ -28,7 +28,7 @@ def statement_edits(source: SourceText, statement: Statement) -> Iterator[Replac
     if not isinstance(owner, ast.stmt) or isinstance(owner, FunctionNode | ast.ClassDef):
         return
     lines = _own_lines(source, owner)
-    if lines is None:
+    if lines is None or statement.scope.declares:
         return
     start, end = lines
     yield from _deletions(source, statement, start, end)

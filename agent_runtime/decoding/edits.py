@@ -14,6 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 
 from agent_runtime.decoding.edit_expressions import expression_edits
 from agent_runtime.decoding.edit_file import File, Owner, Statement
@@ -112,19 +113,39 @@ def enumerate_edits(
         warnings.simplefilter("ignore")  # invalid escapes in the user's strings would warn once per candidate
         file = File(source)
         found: list[tuple[int, Edit]] = []
-        seen = {hash(source), *(hash(text) for text in exclude)}
+        seen: set[tuple[int, int, str] | None] = {None}
         for statement in file.statements:
             if lines is not None and not any(line in lines for line in _lines_of(file.source, statement)):
                 continue
             for start, end, new, kind in _candidates(file, statement):
-                # 64-bit hashes instead of the texts: a thousand copies of a large file would not be small.
-                key = hash(source[:start] + new + source[end:])
+                key = _minimal(source, start, end, new)
                 if key in seen or not _is_proper(file, statement, start, end, new, kind):
                     continue
                 seen.add(key)
                 found.append((_COST[kind], _edit(file.source, start, end, new, kind)))
     found.sort(key=lambda pair: pair[0])
-    return [edit for _, edit in found[:limit]]
+    edits = (edit for _, edit in found)
+    if exclude:
+        edits = (edit for edit in edits if edit.apply(source) not in exclude)
+    return list(islice(edits, limit))
+
+
+def _minimal(text: str, start: int, end: int, new: str) -> tuple[int, int, str] | None:
+    """The shortest replacement with the same result, as far right as it goes; None when nothing changes.
+
+    Two replacements give the same text exactly when these are equal: no need to keep a thousand texts.
+    """
+    while start < end and new and text[start] == new[0]:
+        start, new = start + 1, new[1:]
+    while start < end and new and text[end - 1] == new[-1]:
+        end, new = end - 1, new[:-1]
+    if start == end and not new:
+        return None
+    while start == end and end < len(text) and text[end] == new[0]:
+        start, end, new = start + 1, end + 1, new[1:] + new[0]
+    while not new and end < len(text) and text[start] == text[end]:
+        start, end = start + 1, end + 1
+    return start, end, new
 
 
 def _candidates(file: File, statement: Statement) -> Iterator[Replacement]:
@@ -140,9 +161,7 @@ def _is_proper(file: File, statement: Statement, start: int, end: int, new: str,
     """Whether the edited statement parses and means something else; only it is parsed: 20 µs, not 300."""
     source = file.source.text
     if kind in WHOLE_LINE_KINDS:
-        # made of whole statements at a valid indentation; but declarations ask for an order of lines
-        declares = "nonlocal" in source or "global" in source
-        return not declares or _compiles(source[:start] + new + source[end:])
+        return True  # made of whole statements at a valid indentation
     old_header = source[statement.start : statement.end]
     new_header = source[statement.start : start] + new + source[end : statement.end]
     try:
@@ -152,14 +171,6 @@ def _is_proper(file: File, statement: Statement, start: int, end: int, new: str,
     # Only layout and parentheses can differ without a difference in meaning; comparing trees costs 100 µs.
     if _INSIGNIFICANT.sub("", new) == _INSIGNIFICANT.sub("", source[start:end]):
         return ast.dump(tree) != ast.dump(_parse_header(statement.owner, old_header))
-    return True
-
-
-def _compiles(source: str) -> bool:
-    try:
-        compile(source, "<edit>", "exec")
-    except (SyntaxError, ValueError):
-        return False
     return True
 
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import math
 import random
-import re
-import statistics
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from agent_runtime.decoding.edit_evidence import Evidence, Scorer, weigh
-from agent_runtime.decoding.edits import Edit, enumerate_edits
+from agent_runtime.decoding.edits import Edit
 
 #: How often a one-statement bug is fixed by each kind of edit: a belief, in the proportions that studies of
 #: such bugs report (wrong names, operators, literals, arguments and calls first), not a fit to any test set.
@@ -86,36 +84,3 @@ def prior(edits: Sequence[Edit]) -> list[float]:
     """The log-probability of each edit before the network is asked: its kind's share, spread over the kind."""
     numbers = Counter(edit.kind for edit in edits)
     return [math.log(SHARES[edit.kind] / numbers[edit.kind]) for edit in edits]
-
-
-def evaluate_ranking(scorer: Scorer, samples: Iterable[tuple[str, str]], seed: int = 0) -> dict[str, float]:
-    """How early the right edit comes on `samples` of (buggy source, fixed source), beside a random order.
-
-    `found` is the share of samples whose fix is among the edits; the rest is over those: `median_rank` (from
-    1), `median_percentile` (0 is best), `top_1`, `top_10`, `top_50` (shares), `mrr`, and `random_` of each.
-    """
-    total = 0
-    places: list[tuple[int, int, int]] = []
-    for buggy, fixed in samples:
-        total += 1
-        edits = enumerate_edits(buggy)
-        right = [edit for edit in edits if _squeezed(edit.apply(buggy)) == _squeezed(fixed)]
-        if right:
-            orders = (rank_edits(scorer, buggy, edits), random_order(edits, seed + total))
-            ranks = [min(at for at, item in enumerate(order, 1) if item.edit in right) for order in orders]
-            places.append((ranks[0], ranks[1], len(edits)))
-    metrics = {"samples": float(total), "found": len(places) / max(1, total)}
-    for column, prefix in enumerate(("", "random_")) if places else ():
-        ranks = [place[column] for place in places]
-        metrics[prefix + "median_rank"] = float(statistics.median(ranks))
-        metrics[prefix + "median_percentile"] = statistics.median(
-            100 * (rank - 1) / max(1, place[2] - 1) for rank, place in zip(ranks, places, strict=True)
-        )
-        metrics.update({f"{prefix}top_{top}": sum(rank <= top for rank in ranks) / len(ranks) for top in (1, 10, 50)})
-        metrics[prefix + "mrr"] = statistics.fmean(1 / rank for rank in ranks)
-    return metrics
-
-
-def _squeezed(source: str) -> str:
-    """The text without white space and parentheses: what tells a fix from another edit, cheaply."""
-    return re.sub(r"[\s()]+", "", source)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent_runtime.decoding.edits import KINDS, Edit, enumerate_edits
+from agent_runtime.decoding.edits import KINDS, Edit, _minimal, enumerate_edits
 from agent_runtime.tools.lines import replace_lines
 
 
@@ -290,3 +290,15 @@ def test_enumeration_is_fast() -> None:
     started = time.perf_counter()
     enumerate_edits(source)
     assert time.perf_counter() - started < 1.5
+
+
+@given(st.text("ab", min_size=1, max_size=8), st.data())
+def test_minimal_replacements_are_equal_exactly_when_their_results_are(text: str, data: st.DataObject) -> None:
+    def draw() -> tuple[int, int, str]:
+        start = data.draw(st.integers(0, len(text)))
+        return start, data.draw(st.integers(start, len(text))), data.draw(st.text("ab", max_size=4))
+
+    one, other = draw(), draw()
+    results = [text[:start] + new + text[end:] for start, end, new in (one, other)]
+    assert (_minimal(text, *one) == _minimal(text, *other)) == (results[0] == results[1])
+    assert (_minimal(text, *one) is None) == (results[0] == text)
