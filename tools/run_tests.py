@@ -9,6 +9,7 @@ import re
 import shlex
 import time
 import zlib
+from dataclasses import replace
 from typing import Any
 
 from agent_runtime.tools.command import CommandResult, run_command
@@ -172,7 +173,7 @@ def unexplained(data: dict[str, Any], printed: str, workspace: Workspace) -> str
 
 def run_other(workspace: Workspace, command: str, limits: Limits) -> Outcome:
     """Run a command that is not pytest: how it ended, lines that look like errors, and the end of its output."""
-    within = Workspace(**{**workspace.__dict__, "deadline": limits.deadline})
+    within = replace(workspace, deadline=limits.deadline)
     try:
         result = run_command(within, ["sh", "-c", command], env={"PYTHONDONTWRITEBYTECODE": "1"}, merge=True)
     except OSError as error:
