@@ -64,7 +64,7 @@ def weigh(scorer: Scorer, source: str, edits: Sequence[Edit], likely_lines: Coll
         lines.sort(key=lambda line: (line not in likely_lines, -surprise.get(line, 0.0)))
     shown = set(lines[:MOST_CANVASES])
     questions = [canvases.question(edit, shown) for edit in edits]
-    gains = _gains(canvases.look(scorer, questions), questions)
+    gains = _gains(*canvases.look(scorer, questions), questions)
     return [
         Evidence(gain, len(question.changes), question.homeless, question.row is not None)
         for gain, question in zip(gains, questions, strict=True)
@@ -121,18 +121,22 @@ class Canvases:
             self.rows.extend([] if built is None else [built])
         return self._of_line[line]
 
-    def look(self, scorer: Scorer, questions: Sequence[Question]) -> dict[tuple[int, int], Tensor]:
-        """Log-probabilities [vocab] at every (row, position) that a question asks about."""
+    def look(self, scorer: Scorer, questions: Sequence[Question]) -> tuple[dict[tuple[int, int], int], Tensor]:
+        """Log-probabilities [n, vocab] at all that is asked about, and in which row each (canvas, position) is."""
         asked: dict[int, set[int]] = {}
         for question in questions:
             if question.row is not None and question.changes:
                 asked.setdefault(question.row, set()).update(change.position for change in question.changes)
-        out: dict[tuple[int, int], Tensor] = {}
+        places: dict[tuple[int, int], int] = {}
+        parts: list[Tensor] = []
         for number, logits in self._pass(scorer, {number: self.rows[number].tokens for number in asked}):
             positions = sorted(asked[number])
-            logp = logits[positions].float().log_softmax(-1)
-            out.update({(number, position): logp[at] for at, position in enumerate(positions)})
-        return out
+            places.update({(number, position): len(places) + at for at, position in enumerate(positions)})
+            parts.append(logits[positions].float().log_softmax(-1))
+        table = torch.cat(parts).cpu() if parts else torch.zeros(0, 0)
+        if not torch.isfinite(table.sum()):
+            raise DecodingError("the network's output is not finite: check the checkpoint, or use dtype float32")
+        return places, table
 
     def surprise(self, scorer: Scorer) -> dict[int, float]:
         """For each line of the file how much more probable the network finds another token, at its worst place."""
@@ -153,22 +157,20 @@ class Canvases:
             batch = torch.full((len(numbers), length), self._filling)
             for at, number in enumerate(numbers):
                 batch[at, : len(rows[number])] = torch.tensor(rows[number])
-            logits = scorer.canvas_logits(batch)
-            if not torch.isfinite(logits.sum()):
-                raise DecodingError("the network's output is not finite: check the checkpoint, or use float32")
-            yield from zip(numbers, logits, strict=True)
+            yield from zip(numbers, scorer.canvas_logits(batch), strict=True)
 
 
-def _gains(logp: dict[tuple[int, int], Tensor], questions: Sequence[Question]) -> list[float]:
+def _gains(places: dict[tuple[int, int], int], table: Tensor, questions: Sequence[Question]) -> list[float]:
     """For each question the sum of log p(new) - log p(old) over its changes; one gather for all of them."""
-    keys = {key: index for index, key in enumerate(logp)}
-    asked = [(at, change, question.row) for at, question in enumerate(questions) for change in question.changes]
-    if not asked:
-        return [0.0] * len(questions)
-    table = torch.stack(list(logp.values())).cpu()
-    places = torch.tensor([keys[(row, change.position)] for _, change, row in asked if row is not None])
-    new = table[places, torch.tensor([change.new for _, change, _ in asked])]
-    old = table[places, torch.tensor([change.old for _, change, _ in asked])]
-    owners = torch.tensor([at for at, _, _ in asked])
-    gains: list[float] = torch.zeros(len(questions)).index_add_(0, owners, new - old).tolist()
+    asked = [
+        (at, places[question.row, change.position], change.new, change.old)
+        for at, question in enumerate(questions)
+        if question.row is not None
+        for change in question.changes
+    ]
+    sums = torch.zeros(len(questions))
+    if asked:
+        owners, rows, new, old = torch.tensor(asked).T
+        sums.index_add_(0, owners, table[rows, new] - table[rows, old])
+    gains: list[float] = sums.tolist()
     return gains
