@@ -31,7 +31,7 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from agent_runtime.tools.processes import PR_SET_CHILD_SUBREAPER, children, kill_tree, prctl
+from agent_runtime.tools.processes import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, children, kill_tree, prctl
 from agent_runtime.tools.pytest_memo import Memo, loaded_modules
 from agent_runtime.tools.pytest_process import conduct, end, make_reporter, run_once, sender
 
@@ -62,6 +62,7 @@ CONFIGURATION = (
 
 def serve(control: socket.socket) -> None:
     """Base: pass each request to the keeper of its repository; ends when the tool server does."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the end of `control` tells the same, but not to a stopped process
     gc.collect()
     gc.freeze()  # a collection in a run then leaves pytest's own 60,000 objects alone
     memo = Memo()
@@ -89,6 +90,7 @@ def start(serve: Any, not_its: list[socket.socket], files: list[int]) -> tuple[i
     pid = os.fork()
     if pid == 0:
         try:
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             for channel in (ours, *not_its):
                 channel.close()
             close(files)
