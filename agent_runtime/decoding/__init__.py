@@ -12,16 +12,17 @@ from agent_runtime.errors import UnsupportedSchema
 
 if TYPE_CHECKING:
     from agent_runtime.decoding.call import ToolCall
-    from agent_runtime.decoding.grammar import Grammar, Marginals, compile_calls, compile_schema, default_tokenizer
+    from agent_runtime.decoding.compiler import compile_calls, compile_schema, default_tokenizer
+    from agent_runtime.decoding.grammar import Grammar, Marginals
     from agent_runtime.decoding.loading import load_decoder
 
 _WHERE = {
     "Grammar": "grammar",
     "Marginals": "grammar",
     "ToolCall": "call",
-    "compile_calls": "grammar",
-    "compile_schema": "grammar",
-    "default_tokenizer": "grammar",
+    "compile_calls": "compiler",
+    "compile_schema": "compiler",
+    "default_tokenizer": "compiler",
     "load_decoder": "loading",
 }
 

@@ -6,57 +6,36 @@ Members come in all tokenizations. On a canvas of L positions a member is follow
 
 from __future__ import annotations
 
-import json
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from hashlib import sha256
-from pathlib import Path
-from typing import Literal, TypeAlias
-from weakref import WeakKeyDictionary
+from functools import cached_property
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from agent_runtime.chat import JSON
-from agent_runtime.decoding.automaton import Ints, TokenAutomaton, TooLarge, byte_table
+from agent_runtime.decoding.automaton import Ints, TokenAutomaton, byte_table
 from agent_runtime.decoding.call import ToolCall
 from agent_runtime.decoding.classes import Classes, ClassWeights, Logits
 from agent_runtime.decoding.lattice import Floats, Lattice, pick
 from agent_runtime.decoding.lifting import lift
-from agent_runtime.decoding.regular import (
-    CALL,
-    CALL_END,
-    EOS,
-    NOTHING,
-    PAD,
-    SPECIALS,
-    TURN_END,
-    Language,
-    either,
-    join,
-    optional,
-    repeat,
-    word,
-)
-from agent_runtime.decoding.schema import Mode, Schema, SchemaCompiler
-from agent_runtime.decoding.syntax import SYNTAXES, Syntax
-from agent_runtime.decoding.text import EVERY_CHARACTER, characters
+from agent_runtime.decoding.regular import EOS, PAD, SPECIALS, Language, join, optional, repeat, word
+from agent_runtime.decoding.schema import Mode
 from agent_runtime.decoding.tokenizer import Tokenizer
 from agent_runtime.decoding.vocabulary import Vocabulary
-from agent_runtime.errors import CanvasTooSmall, DecodingError, UnsupportedSchema
+from agent_runtime.errors import CanvasTooSmall, DecodingError
 
-SyntaxName: TypeAlias = Literal["gemma", "json"]
 Value: TypeAlias = "JSON | ToolCall"
 #: How often a draw is repeated when the check rejects it, before the smaller language is drawn from.
 _DRAWS = 4
+#: A guess of how many tokens a free string takes in a typical call.
 _FREE_STRING_TOKENS = 12
-"""A guess of how many tokens a free string takes in a typical call."""
 
 
 class Grammar:
-    """Valid token sequences. Made by `compile_schema` and `compile_calls`."""
+    """Valid token sequences. Made by `compile_schema` and `compile_calls` (`compiler.py`)."""
 
     def __init__(
         self,
@@ -193,12 +172,11 @@ class Marginals:
     """Log of the total weight of all members that fit."""
     _weights: ClassWeights
     _chances: Floats
-    _engine: Engine
 
     @cached_property
     def argmax(self) -> torch.Tensor:
         """Int64 [L]: the most probable token of each position (together they need not be a member)."""
-        return torch.from_numpy(self._engine.tokens_of(self._weights.values, self._best.argmax(axis=1)))
+        return torch.from_numpy(self._weights.best_tokens(self._best.argmax(axis=1)))
 
     @cached_property
     def max_logp(self) -> torch.Tensor:
@@ -213,20 +191,22 @@ class Marginals:
     @cached_property
     def _best(self) -> Floats:
         """The log-probability of the best token of each class, [L, classes]."""
-        return self._shift + self._engine.classes.tops(self._weights.values)
+        return self._shift + self._weights.tops
 
     @cached_property
     def _shift(self) -> Floats:
         """What to add to a token's logit for its log-probability, by class; -inf where it cannot stand."""
-        possible = np.isfinite(self._chances) & np.isfinite(self._weights.total)
-        return np.subtract(self._chances, self._weights.total, out=np.full_like(self._chances, -np.inf), where=possible)
+        total = self._weights.total
+        possible = np.isfinite(self._chances) & np.isfinite(total)
+        return np.subtract(self._chances, total, out=np.full_like(total, -np.inf), where=possible)
 
     def token_logp(self) -> torch.Tensor:
         """Float32 [L, V]: log-probabilities, -inf for tokens that no member has there."""
-        classes, values = self._engine.classes, self._weights.values
-        full = np.full((len(values), self._engine.automaton.class_of.size), -np.inf, dtype=np.float32)
-        full[:, classes.tokens] = values + np.take(self._shift.astype(np.float32), classes.group_of, axis=1)
-        return torch.from_numpy(full)
+        classes, logits = self._weights.classes, self._weights.logits
+        # The extra column is for tokens without a class.
+        shift = np.pad(self._shift.astype(np.float32), ((0, 0), (0, 1)), constant_values=-np.inf)
+        logp = torch.from_numpy(np.take(shift, classes.class_of, axis=1))
+        return logp.add_(torch.from_numpy(logits)).nan_to_num_(nan=-torch.inf, neginf=-torch.inf)
 
 
 class Engine:
@@ -244,40 +224,30 @@ class Engine:
 
     def best(self, logits: Logits) -> Ints:
         lattice = self._lattice(len(logits))
-        values = self.classes.gather(logits)
-        score, which = lattice.best(self.classes.tops(values))
+        weights = ClassWeights(self.classes, logits)
+        score, which = lattice.best(_usable(weights.tops))
         _check(score)
-        return self.tokens_of(values, which)
+        return weights.best_tokens(which)
 
     def draw(self, logits: Logits, uniform: Floats) -> Ints:
         lattice = self._lattice(len(logits))
-        values = self.classes.gather(logits)
-        log_z, classes = lattice.draw(self.classes.weigh(values).total, uniform[:, :2])
+        log_z, which = lattice.draw(_usable(ClassWeights(self.classes, logits).total), uniform[:, :2])
         _check(log_z)
         tokens = np.zeros(len(logits), dtype=np.int64)
-        for at, which in enumerate(classes):
-            members = slice(self.classes.starts[which], self.classes.ends[which])
-            weights = values[at, members].astype(np.float64)
-            tokens[at] = self.classes.tokens[members][pick(np.exp(weights - weights.max()), uniform[at, 2])]
+        for at, members in enumerate(map(self.classes.members, which)):
+            weights = logits[at, members].astype(np.float64)
+            tokens[at] = members[pick(np.exp(weights - weights.max()), uniform[at, 2])]
         return tokens
 
     def marginals(self, logits: Logits) -> Marginals:
         lattice = self._lattice(len(logits))
-        weights = self.classes.weigh(self.classes.gather(logits))
-        log_z, chances = lattice.marginals(weights.total)
+        weights = ClassWeights(self.classes, logits)
+        log_z, chances = lattice.marginals(_usable(weights.total))
         _check(log_z)
         chance = np.exp(chances)
         between = np.multiply(chance, chances, out=np.zeros_like(chance), where=chance > 0)
         entropy = (chance * weights.entropy - between).sum(axis=1).clip(min=0.0)
-        return Marginals(torch.from_numpy(entropy).float(), log_z, weights, chances, self)
-
-    def tokens_of(self, values: Logits, which: Ints) -> Ints:
-        """The best token [L] of one class for each position; `values` are grouped by class."""
-        starts, ends = self.classes.starts[which], self.classes.ends[which]
-        places = [
-            start + values[at, start:end].argmax() for at, (start, end) in enumerate(zip(starts, ends, strict=True))
-        ]
-        return self.classes.tokens[places]
+        return Marginals(torch.from_numpy(entropy).float(), log_z, weights, chances)
 
     def pinned(self, length: int) -> Ints:
         self._lattice(length)
@@ -300,121 +270,21 @@ class Engine:
         return self.lattice
 
 
-def compile_schema(schema: Schema, tokenizer: Tokenizer, syntax: SyntaxName = "gemma") -> Grammar:
-    """The grammar of the values of a JSON Schema (draft 2020-12).
-
-    `UnsupportedSchema` names what cannot be expressed exactly, and schemas that no value satisfies.
-    """
-    form = _syntax(syntax)
-
-    def language(mode: Mode) -> Language:
-        return SchemaCompiler(schema, form, mode, False).language()
-
-    return _cached(tokenizer, ("schema", syntax, _digest(schema)), language, form.read, [schema])
-
-
-def compile_calls(
-    tools: Mapping[str, Schema], tokenizer: Tokenizer, syntax: SyntaxName = "gemma", allow_text: bool = False
-) -> Grammar:
-    """The grammar of one call, `<|tool_call>call:NAME{…}<tool_call|>`, of one of `tools` (name → schema).
-
-    A call is *closed*: its objects have only the properties that are declared (unless the schema says
-    `additionalProperties`), and integers are written without a point. With `allow_text` a plain text,
-    ended by `<turn|>` if the vocabulary has it, is a member too; `parse` gives it as `str`.
-    """
-    form = _syntax(syntax)
-    for name in tools:
-        if not name or any(character in name for character in "{}<>|:,\n "):
-            raise UnsupportedSchema(f"/{name}", "name", "a tool's name must not have spaces or delimiters")
-
-    def language(mode: Mode) -> Language:
-        options = []
-        for name, schema in tools.items():
-            arguments = SchemaCompiler(schema, form, mode, True).language(f"/{name}", only="object")
-            if arguments is NOTHING:
-                raise UnsupportedSchema(f"/{name}", "type", "the arguments of a tool are an object")
-            options.append(join(word(name), arguments))
-        calls = join(word((CALL,)), word("call:"), either(*options), word((CALL_END,)))
-        return either(calls, _plain_text(tokenizer)) if allow_text else calls
-
-    def read(text: Sequence[int]) -> Value:
-        if text[0] != CALL:
-            return bytes(text[: -1 if text[-1] == TURN_END else None]).decode()
-        brace = list(text).index(0x7B)
-        name = bytes(text[len("call:") + 1 : brace]).decode()
-        arguments = form.read(text[brace:-1])
-        assert isinstance(arguments, Mapping)
-        return ToolCall(name, arguments)
-
-    key = ("calls", syntax, allow_text, _digest(tools))
-    return _cached(tokenizer, key, language, read, list(tools.values()))
-
-
-_grammars: WeakKeyDictionary[Tokenizer, OrderedDict[tuple[object, ...], Grammar]] = WeakKeyDictionary()
-_CACHED_GRAMMARS = 64
-
-
-def _cached(
-    tokenizer: Tokenizer,
-    key: tuple[object, ...],
-    language: Callable[[Mode], Language],
-    read: Callable[[Sequence[int]], Value],
-    schemas: Sequence[Schema],
-) -> Grammar:
-    """The grammar under this key, compiled when it is new."""
-    known = _grammars.setdefault(tokenizer, OrderedDict())
-    if key not in known:
-        grammar = Grammar(tokenizer, language, read, max(map(_free_strings, schemas), default=0))
-        try:
-            empty = grammar.min_length < 0
-        except TooLarge as error:
-            raise UnsupportedSchema("", "schema", str(error)) from error
-        if empty:
-            raise UnsupportedSchema("", "schema", "no value that the tokenizer can write satisfies it")
-        known[key] = grammar
-        while len(known) > _CACHED_GRAMMARS:
-            known.popitem(last=False)
-    known.move_to_end(key)
-    return known[key]
-
-
-def _digest(schema: object) -> bytes:
-    return sha256(json.dumps(schema, sort_keys=True).encode()).digest()
-
-
-def _free_strings(schema: object) -> int:
-    """How many strings of a schema, counted along its properties, are not listed."""
-    if not isinstance(schema, Mapping):
-        return 0
-    if schema.get("type") == "string":
-        return 0 if "enum" in schema or "const" in schema else 1
-    inner = schema.get("properties", {})
-    return sum(map(_free_strings, inner.values())) if isinstance(inner, Mapping) else 0
-
-
 def _as_array(logp: torch.Tensor) -> Logits:
     array: Logits = logp.detach().to("cpu", torch.float32).numpy()
     return array
 
 
+_T = TypeVar("_T", bound=npt.NDArray[np.floating[Any]])
+
+
+def _usable(weights: _T) -> _T:
+    """`weights` without NaN and +inf, which would decode to nonsense."""
+    if not (weights < np.inf).all():
+        raise DecodingError("the logits are not finite")
+    return weights
+
+
 def _check(score: float) -> None:
-    """The logits must leave something: NaN, +inf or -inf everywhere would otherwise decode to nonsense."""
-    if not np.isfinite(score):
-        raise DecodingError("the logits are not finite, or exclude every member of the grammar")
-
-
-def _plain_text(tokenizer: Tokenizer) -> Language:
-    text = repeat(characters(EVERY_CHARACTER, "raw"), 1)
-    return join(text, optional(word((TURN_END,)))) if "<turn|>" in tokenizer.specials else text
-
-
-def _syntax(name: str) -> Syntax:
-    if name not in SYNTAXES:
-        raise ValueError(f"syntax {name!r} is neither 'gemma' nor 'json'")
-    return SYNTAXES[name]
-
-
-@lru_cache(maxsize=1)
-def default_tokenizer() -> Tokenizer:
-    """The tokenizer of the checkpoint that ships with the package."""
-    return Tokenizer.from_folder(Path(__file__).parent.parent / "checkpoints" / "small")
+    if score == -np.inf:
+        raise DecodingError("the logits exclude every member of the grammar")

@@ -1,6 +1,6 @@
 """Dynamic programming over (position, state): the best path, the sum of all paths, exact draws.
 
-Weights come by token class and position as natural logarithms, [L, classes]. Everything runs backward
+Weights come by token class and position as natural logarithms, [L, classes], finite or -inf. Everything runs backward
 first, so that `best` and `draw` can then walk forward and never take a way without an end.
 
 Sums run as products of float64, rescaled along the way, which is four times as fast as logarithms. What then
@@ -89,8 +89,6 @@ class Lattice:
     def best(self, tops: npt.NDArray[np.float32]) -> tuple[float, Ints]:
         """The largest sum of weights of any path of L steps, and its classes [L]."""
         length = len(tops)
-        if not (tops.max(axis=1) < np.inf).all():
-            return np.nan, np.zeros(length, dtype=np.int64)
         steps = np.maximum.reduceat(np.take(tops, self.label, axis=1), self.set_start, axis=1)
         steps = np.take(steps, self.set_of_pair, axis=1)
         score = self._ends(length)
@@ -234,10 +232,9 @@ class Lattice:
         length = len(weights)
         steps = _log_sum(weights[:, self.label], self.set_start, self.set_of_edge)[:, self.set_of_pair]
         rest = self._ends(length)
-        with np.errstate(invalid="ignore"):  # +inf - inf: the caller finds NaN and says so
-            for at in reversed(range(length)):
-                through = steps[at] + rest[at + 1, self.target]
-                rest[at, self.leaving] = _log_sum(through, self.leaving_start, self.leaving_of_pair)
+        for at in reversed(range(length)):
+            through = steps[at] + rest[at + 1, self.target]
+            rest[at, self.leaving] = _log_sum(through, self.leaving_start, self.leaving_of_pair)
         return steps, rest
 
     def _ends(self, length: int) -> Floats:
@@ -264,5 +261,5 @@ def _log_sum(values: Floats, starts: Ints, group_of: Ints) -> Floats:
     """log Σ exp over consecutive groups of the last axis; a group of only -inf gives -inf."""
     top = np.maximum.reduceat(values, starts, axis=-1)
     shift = np.where(np.isfinite(top), top, 0.0)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+    with np.errstate(divide="ignore"):
         return shift + np.log(np.add.reduceat(np.exp(values - shift[..., group_of]), starts, axis=-1))

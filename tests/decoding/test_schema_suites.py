@@ -176,6 +176,7 @@ def test_random_schemas_decode_to_valid_values(schema, syntax, seed):
         assert grammar.parse(written(value, syntax)) == value
 
 
+@pytest.mark.timeout(3600)
 @settings(max_examples=FUZZ, deadline=None, suppress_health_check=list(HealthCheck), derandomize=FUZZ <= 25)
 @given(SCHEMAS, st.data())
 def test_random_values_are_members_exactly_when_they_validate(schema, data):
