@@ -22,6 +22,7 @@ from .attribution import phase_of
 from .otlp_json import RecordedSpan
 from .quiet import Quiet
 from .reading import RecordedTrace
+from .sending import stop_in_background
 from .settings import setting
 
 OPERATION_DURATION = "gen_ai.client.operation.duration"
@@ -44,20 +45,23 @@ class MetricsSender:
     def __init__(self, trace: RecordedTrace, resource: Resource) -> None:
         self._trace = trace
         self._resource = resource
-        self._quiet = Quiet("opentelemetry.exporter.otlp.proto.http.metric_exporter")
+        self._quiet = Quiet()
         self._failure = "it did not answer in time"
+        self._exporter: MetricExporter | None = None
         self._thread = threading.Thread(target=self._run, name="trace-metrics", daemon=True)
         self._thread.start()
 
     def close(self, seconds: float) -> str | None:
         """Waits for the sending; gives why it failed, if it did."""
         self._thread.join(seconds)
+        if self._thread.is_alive() and self._exporter is not None:
+            stop_in_background(self._exporter.shutdown)
         return self._quiet.last or self._failure if self._failure else None
 
     def _run(self) -> None:
         with self._quiet:
             try:
-                exporter = _exporter()
+                exporter = self._exporter = _exporter()
                 result = exporter.export(collect(self._trace, self._resource))
                 self._failure = "" if result is MetricExportResult.SUCCESS else "it took none of them"
                 exporter.shutdown()

@@ -5,6 +5,8 @@ import threading
 from types import TracebackType
 
 _LOGGERS = (
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+    "opentelemetry.exporter.otlp.proto.http.metric_exporter",
     "opentelemetry.exporter.otlp.common.http",
     "opentelemetry.exporter.otlp.proto.grpc.exporter",
     "urllib3.connectionpool",
@@ -18,11 +20,10 @@ class Quiet(logging.Filter):
     exporters of their own.
     """
 
-    def __init__(self, *loggers: str) -> None:
-        """`loggers` besides those that all exporters share."""
+    def __init__(self) -> None:
         super().__init__()
         self.last = ""
-        self._loggers = [logging.getLogger(name) for name in (*_LOGGERS, *loggers)]
+        self._loggers = [logging.getLogger(name) for name in _LOGGERS]
         self._thread: int | None = None
 
     def __enter__(self) -> "Quiet":

@@ -40,7 +40,8 @@ class OtlpSender(SpanProcessor):
         self._lost = 0
         self._in_flight = 0
         self._reason = ""
-        self._quiet = Quiet("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+        self._quiet = Quiet()
+        self._exporter: SpanExporter | None = None
         # A daemon: a collector that accepts and never answers must not keep the process alive.
         self._thread = threading.Thread(target=self._run, name="trace-otlp", daemon=True)
         self._thread.start()
@@ -67,13 +68,15 @@ class OtlpSender(SpanProcessor):
             self._reason = (
                 self._reason or self._quiet.last or f"it did not answer within {seconds:g} s of the run's end"
             )
+            if self._exporter is not None:
+                stop_in_background(self._exporter.shutdown)
         if self._lost:
             self._tell(f"{self._lost} spans did not reach the collector at {self._where}: {self._reason}.")
 
     def _run(self) -> None:
         with self._quiet:
             try:
-                exporter = _exporter()
+                exporter = self._exporter = _exporter()
                 delay = _delay_seconds()
                 while not self._stop.wait(delay):
                     self._send_all(exporter)
@@ -99,6 +102,16 @@ class OtlpSender(SpanProcessor):
                 self._lost += len(batch)
                 self._reason = self._reason or self._quiet.last or "it took none of them"
             self._in_flight = 0
+
+
+def stop_in_background(shutdown: Callable[[], None]) -> None:
+    """Ends an exporter's retries, which would go on for ten seconds, without waiting for that."""
+
+    def stop() -> None:
+        with Quiet():
+            shutdown()
+
+    threading.Thread(target=stop, name="trace-stop", daemon=True).start()
 
 
 def _delay_seconds() -> float:

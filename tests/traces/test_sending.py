@@ -146,7 +146,8 @@ def test_a_wrong_setting_is_told_and_the_files_are_written(tmp_path):
 
 def check_it_delays_nothing(tmp_path: Path, endpoint: str, reason: str) -> None:
     without, _ = run_and_exit(tmp_path / "without", "")
-    seconds, done = run_and_exit(tmp_path / "with", endpoint)
+    # The better of two: the machine may be busy with something else.
+    (seconds, done), (again, _) = (run_and_exit(tmp_path / name, endpoint) for name in ("with", "again"))
     # At most one sentence about it, and none of the SDK's stack traces.
     assert done.stderr == ""
     slow_step, _, told = done.stdout.splitlines()
@@ -154,7 +155,7 @@ def check_it_delays_nothing(tmp_path: Path, endpoint: str, reason: str) -> None:
     assert reason in told
     # The third slowest of twenty: two may meet the scheduler.
     assert float(slow_step) < 0.1
-    assert seconds - without <= 1
+    assert min(seconds, again) - without <= 1
     assert len(read_trace(tmp_path / "with").spans) == 61
 
 
@@ -164,3 +165,12 @@ def test_nothing_is_sent_when_the_traces_exporter_is_none(tmp_path, monkeypatch)
     with RunTrace.start(tmp_path, run_id="r", agent_name="a", model="m") as trace:
         pass
     assert trace.warnings == []
+
+
+def test_nothing_goes_on_trying_after_the_end(tmp_path, monkeypatch, record_run):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", refusing())
+    record_run(tmp_path)
+    deadline = time.monotonic() + 5
+    while any(thread.name.startswith("trace-") for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
