@@ -42,8 +42,8 @@ def compile_schema(schema: Schema, tokenizer: Tokenizer, syntax: SyntaxName = "g
     """
     form = _syntax(syntax)
 
-    def language(mode: Mode) -> Language:
-        return SchemaCompiler(schema, form, mode, False).language()
+    def language(mode: Mode, decoded: Sequence[str]) -> Language:
+        return SchemaCompiler(schema, form, mode, False, decoded).language()
 
     return _cached(tokenizer, ("schema", syntax, _digest(schema)), language, form.read, [schema])
 
@@ -62,10 +62,10 @@ def compile_calls(
         if not name or any(character in name for character in "{}<>|:,\n "):
             raise UnsupportedSchema(f"/{name}", "name", "a tool's name must not have spaces or delimiters")
 
-    def language(mode: Mode) -> Language:
+    def language(mode: Mode, decoded: Sequence[str]) -> Language:
         options = []
         for name, schema in tools.items():
-            arguments = SchemaCompiler(schema, form, mode, True).language(f"/{name}", only="object")
+            arguments = SchemaCompiler(schema, form, mode, True, decoded).language(f"/{name}", only="object")
             if arguments is NOTHING:
                 raise UnsupportedSchema(f"/{name}", "type", "the arguments of a tool are an object")
             options.append(join(word(name), arguments))
@@ -92,7 +92,7 @@ _CACHED_GRAMMARS = 64
 def _cached(
     tokenizer: Tokenizer,
     key: tuple[object, ...],
-    language: Callable[[Mode], Language],
+    language: Callable[[Mode, Sequence[str]], Language],
     read: Callable[[Sequence[int]], Value],
     schemas: Sequence[Schema],
 ) -> Grammar:

@@ -6,10 +6,12 @@ Members come in all tokenizations. On a canvas of L positions a member is follow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -40,11 +42,14 @@ class Grammar:
     def __init__(
         self,
         tokenizer: Tokenizer,
-        language_of: Callable[[Mode], Language],
+        language_of: Callable[[Mode, Sequence[str]], Language],
         read: Callable[[Sequence[int]], Value],
         free_strings: int,
     ) -> None:
-        """`language_of` gives the members' text in each mode of `schema.py`; `read` their value."""
+        """`language_of` gives the members' text in each mode of `schema.py`; `read` their value.
+
+        Its second argument is the texts that the wide language led to, for the sure mode.
+        """
         self.tokenizer = tokenizer
         self._language_of = language_of
         self._read = read
@@ -57,15 +62,19 @@ class Grammar:
 
     @cached_property
     def _exact(self) -> Language:
-        return self._language_of("exact")
+        return self._language_of("exact", ())
 
     @cached_property
     def _wide(self) -> Engine:
-        return Engine(self._language_of("wide"), self.tokenizer)
+        return engine(self._language_of("wide", ()), self.tokenizer)
 
-    @cached_property
-    def _sure(self) -> Engine:
-        return Engine(self._language_of("sure"), self.tokenizer)
+    def _sure(self, tokens: Ints) -> Engine:
+        """What to decode on when `tokens`, decoded on the wide language, failed the check."""
+        try:
+            decoded = _texts(self._read(self._text(tokens.tolist())))
+        except DecodingError:  # not canonical: a decimal that is too long, or free keys out of order
+            decoded = []
+        return engine(self._language_of("sure", decoded), self.tokenizer)
 
     @property
     def min_length(self) -> int:
@@ -158,7 +167,7 @@ class Grammar:
                 if self.contains(out[index]):
                     break
             else:
-                out[index] = decode(self._sure, logits)
+                out[index] = decode(self._sure(out[index]), logits)
         return torch.from_numpy(out.reshape(arrays.shape[:-1])).to(logp.device)
 
 
@@ -207,6 +216,21 @@ class Marginals:
         shift = np.pad(self._shift.astype(np.float32), ((0, 0), (0, 1)), constant_values=-np.inf)
         logp = torch.from_numpy(np.take(shift, classes.class_of, axis=1))
         return logp.add_(torch.from_numpy(logits)).nan_to_num_(nan=-torch.inf, neginf=-torch.inf)
+
+
+_engines: WeakKeyDictionary[Tokenizer, OrderedDict[Language, Engine]] = WeakKeyDictionary()
+_KEPT_ENGINES = 32
+
+
+def engine(language: Language, tokenizer: Tokenizer) -> Engine:
+    """The engine of a language; equal languages are one object, so that small changes often find theirs."""
+    known = _engines.setdefault(tokenizer, OrderedDict())
+    if language not in known:
+        known[language] = Engine(language, tokenizer)
+        while len(known) > _KEPT_ENGINES:
+            known.popitem(last=False)
+    known.move_to_end(language)
+    return known[language]
 
 
 class Engine:
@@ -268,6 +292,17 @@ class Engine:
         if self.lattice is None or length < self.min_length:
             raise CanvasTooSmall(f"the shortest member takes {self.min_length} tokens, the canvas has {length}")
         return self.lattice
+
+
+def _texts(value: Value) -> list[str]:
+    """Every text inside a value."""
+    if isinstance(value, ToolCall):
+        value = value.arguments
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    return [text for item in value for text in _texts(item)] if isinstance(value, Sequence) else []
 
 
 def _as_array(logp: torch.Tensor) -> Logits:

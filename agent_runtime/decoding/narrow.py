@@ -12,7 +12,7 @@ from typing import Any
 from agent_runtime.chat import JSON
 
 #: Up to this many files each has its own line limit; with more, the longest file's limit holds for all.
-FILES_WITH_LIMITS = 16
+FILES_WITH_LIMITS = 4
 
 _OPTIONS = ("anyOf", "oneOf", "allOf")
 

@@ -81,7 +81,8 @@ class References:
             deepest = max(deepest, inner + (keyword in _INSIDE))
             recursive |= again
         for value in [schema.get("const"), *_as_list(schema.get("enum"))]:
-            deepest = max(deepest, _nesting(value))
+            if not isinstance(value, str):  # a list of paths can have thousands
+                deepest = max(deepest, _nesting(value))
         if any(name in schema for name in ("properties", "items", "required", "prefixItems", "contains")):
             deepest = max(deepest, 1)
         if isinstance(schema.get("$ref"), str):

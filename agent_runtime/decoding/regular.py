@@ -12,6 +12,7 @@ Source: Brzozowski, "Derivatives of Regular Expressions" (1964); Stanford, Veane
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -209,6 +210,34 @@ def residue(modulus: int, remainder: int = 0, allow_empty: bool = False) -> Lang
     return _intern("residue", (modulus, remainder % modulus, allow_empty), remainder == 0 and allow_empty)
 
 
+def trie(words: tuple[bytes, ...]) -> Language:
+    """Any of these words, which are sorted and distinct; only what is asked for is explored."""
+    return _trie_from(words, 0, len(words), 0)
+
+
+def _trie_from(words: tuple[bytes, ...], first: int, last: int, depth: int) -> Language:
+    """What follows `depth` symbols in the words from `first` to before `last`, which agree so far."""
+    if first == last:
+        return NOTHING
+    ends = len(words[first]) == depth
+    return EMPTY if ends and last - first == 1 else _intern("trie", (_Same(words), first, last, depth), ends)
+
+
+class _Same:
+    """A key that is equal only for the same object: comparing long lists would cost more than they do."""
+
+    __slots__ = ("words",)
+
+    def __init__(self, words: tuple[bytes, ...]) -> None:
+        self.words = words
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.words is other.words
+
+    def __hash__(self) -> int:
+        return id(self.words)
+
+
 def _derive(state: Language) -> tuple[tuple[Mask, Language], ...]:
     parts = state.parts
     match state.kind:
@@ -256,6 +285,17 @@ def _derive(state: Language) -> tuple[tuple[Mask, Language], ...]:
                     for digit in range(10)
                 ]
             )
+        case "trie":
+            words, first, last, depth = parts[0].words, *parts[1:]
+            first += state.accepts
+            found: list[tuple[Mask, Language]] = []
+            while first < last:
+                byte = words[first][depth]
+                # Sorted, and alike up to `depth`: a binary search finds the end of this byte's words.
+                end = bisect_right(words, byte, first, last, key=lambda word: word[depth])
+                found.append((1 << byte, _trie_from(words, first, end, depth + 1)))
+                first = end
+            return tuple(found)
         case _:
             return ()
 

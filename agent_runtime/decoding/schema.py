@@ -5,7 +5,7 @@ of regular languages: `allOf` is intersection, `anyOf` union, `not` difference f
 is kept apart for each JSON type: texts of different types never meet.
 
 What no regular language holds is treated in one of two ways. Facts about a single text (a decimal is the
-shortest of its float, free keys are distinct and sorted, a long `maxLength`) are left out of the *wide*
+shortest of its float, free keys are distinct and sorted, a long `maxLength`, a long enum) are left out of the *wide*
 language, which decoding runs on, and are checked afterwards by the *exact* one, which is never built as a
 table; if the check fails, decoding repeats on the *sure* language, a part of the exact one. Everything else
 is refused with its JSON pointer.
@@ -20,11 +20,12 @@ from typing import Any, Literal, TypeAlias
 
 from agent_runtime.decoding import numerals
 from agent_runtime.decoding.containers import Property, arrays, arrays_of_distinct, arrays_with, objects
+from agent_runtime.decoding.listed import DIRECT, listed, nearest, outline
 from agent_runtime.decoding.references import References
 from agent_runtime.decoding.regular import NOTHING, Language, both, either, join, without, word
 from agent_runtime.decoding.strings import string_content
 from agent_runtime.decoding.syntax import Syntax
-from agent_runtime.decoding.text import anything
+from agent_runtime.decoding.text import anything, literals, spelled
 from agent_runtime.errors import UnsupportedSchema
 
 Mode: TypeAlias = Literal["wide", "exact", "sure"]
@@ -63,11 +64,13 @@ _OBJECT_KEYWORDS = (
 class SchemaCompiler:
     """Compiles one document in one mode; `closed` is for tool calls, see `compile_calls`."""
 
-    def __init__(self, root: Schema, syntax: Syntax, mode: Mode, closed: bool) -> None:
+    def __init__(self, root: Schema, syntax: Syntax, mode: Mode, closed: bool, decoded: Sequence[str] = ()) -> None:
+        """`decoded`, for the sure mode, are the texts that the wide language led to."""
         self.root = root
         self.syntax = syntax
         self.mode: Mode = mode
         self.closed = closed
+        self.decoded = decoded
         self.references = References(root)
         self._universes: dict[int, Values] = {}
         self._memo: dict[tuple[int, int, bool], Values] = {}
@@ -264,13 +267,13 @@ class SchemaCompiler:
         inside = depth - 1
 
         def value_of(name: str) -> Language:
-            found = [pattern for pattern in patterns if contents[pattern].contains(_spelled(self.syntax, name))]
+            found = [pattern for pattern in patterns if contents[pattern].contains(spelled(name, spelling).encode())]
             pieces = [(patterns[pattern], f"{pointer}/patternProperties/{_escape(pattern)}") for pattern in found]
             if name in properties:
                 pieces.append((properties[name], f"{pointer}/properties/{_escape(name)}"))
             if not pieces:
                 pieces.append((rest, f"{pointer}/additionalProperties"))
-            if not names.contains(_spelled(self.syntax, name)):
+            if not names.contains(spelled(name, spelling).encode()):
                 return NOTHING
             return _union(self._all([self.values(piece, where, inside, closed) for piece, where in pieces], inside))
 
@@ -419,10 +422,17 @@ class SchemaCompiler:
                 found.setdefault(_type_of(value), []).append(self.constant(value))
         result = {name: either(*options) for name, options in found.items()}
         if texts:
-            from agent_runtime.decoding.text import literals
-
-            result["string"] = self.syntax.string(literals(texts, self.syntax.spelling))
+            result["string"] = self.syntax.string(self._listed(texts))
         return result
+
+    def _listed(self, texts: Sequence[str]) -> Language:
+        if len(texts) > DIRECT:
+            if self.mode == "wide":
+                return outline(tuple(texts), self.syntax.spelling)
+            if self.mode == "exact":
+                return listed(texts, self.syntax.spelling)
+            texts = nearest(texts, self.decoded)
+        return literals(texts, self.syntax.spelling)
 
     def _count(self, schema: Mapping[str, Any], pointer: str, keyword: str, default: int | None) -> int | None:
         if keyword not in schema:
@@ -517,7 +527,3 @@ def _names(value: Any, pointer: str, keyword: str) -> Sequence[str]:
 def _escape(name: str) -> str:
     """A reference token of a JSON pointer (RFC 6901)."""
     return name.replace("~", "~0").replace("/", "~1")
-
-
-def _spelled(syntax: Syntax, name: str) -> bytes:
-    return json.dumps(name, ensure_ascii=False)[1:-1].encode() if syntax.name == "json" else name.encode()

@@ -57,12 +57,17 @@ def characters(which: Ranges, spelling: Spelling) -> Language:
 
 def literal(text: str, spelling: Spelling) -> Language:
     """Exactly this text."""
-    return word("".join(map(_json_character, text)) if spelling == "json" else text)
+    return word(spelled(text, spelling))
+
+
+def spelled(text: str, spelling: Spelling) -> str:
+    """`text` as it stands inside a string."""
+    return "".join(map(_json_character, text)) if spelling == "json" else text
 
 
 def literals(texts: Iterable[str], spelling: Spelling) -> Language:
     """Any of these texts, as the smallest acyclic automaton."""
-    words = [("".join(map(_json_character, text)) if spelling == "json" else text).encode() for text in texts]
+    words = [spelled(text, spelling).encode() for text in texts]
     return _trie(sorted(set(words)), 0)
 
 
