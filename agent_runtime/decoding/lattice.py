@@ -15,14 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from agent_runtime.decoding.automaton import Bools, Ints, TokenAutomaton, expand
+from agent_runtime.decoding.automaton import Ints, TokenAutomaton, expand
 from agent_runtime.decoding.lifting import scramble
 
 Floats = npt.NDArray[np.float64]
+_Array = TypeVar("_Array", npt.NDArray[np.float32], npt.NDArray[np.float64])
 
 #: The least weight of all paths, both sides scaled to 1, at which what underflows is below 1e-100 of it.
 _TRUSTED = 1e-200
@@ -51,24 +53,28 @@ class Lattice:
         self.set_start = np.searchsorted(owner, np.arange(len(example)))
         self.set_end = np.append(self.set_start[1:], len(self.label))
         self.pair_by_set = np.argsort(self.set_of_pair, kind="stable")
+        self.source_by_set, self.target_by_set = self.source[self.pair_by_set], self.target[self.pair_by_set]
         self.set_pair_start = np.searchsorted(self.set_of_pair[self.pair_by_set], np.arange(len(example)))
         by_label = np.argsort(self.label, kind="stable")
         self.set_by_label = owner[by_label]
         self.label_start = np.searchsorted(self.label[by_label], np.arange(automaton.classes))
         self.set_of_edge = owner
         self.label_of_edge = np.sort(self.label)
-        self.leaving, self.leaving_start = np.unique(self.source, return_index=True)
-        self.leaving_of_pair = np.searchsorted(self.leaving, self.source)
         self.first_pair = np.searchsorted(self.source, np.arange(automaton.states + 1))
-        self.by_target = np.argsort(self.target, kind="stable")
-        self.source_by_target = self.source[self.by_target]
-        entering = self.target[self.by_target]
-        self.entered, self.entered_start = np.unique(entering, return_index=True)
-        self.entered_of_pair = np.searchsorted(self.entered, entering)
+        # For sums over the pairs that leave, or enter, each state. A state without any gets a pair of weight 0
+        # (the extra column behind all pairs), so that one `reduceat` fills the whole row.
+        self.leave, self.leave_start = _grouped(self.source, automaton.states)
+        self.leave_to = np.append(self.target, 0)[self.leave]
+        self.enter, self.enter_start = _grouped(self.target, automaton.states)
+        self.enter_from = np.append(self.source, 0)[self.enter]
+        self.leave_group = np.repeat(np.arange(automaton.states), np.diff(self.leave_start, append=len(self.leave)))
+        self.enter_group = np.repeat(np.arange(automaton.states), np.diff(self.enter_start, append=len(self.enter)))
         self.alive = lru_cache(maxsize=8)(self._alive)
+        self.set_of_pair = np.append(self.set_of_pair, len(example))  # the extra pair is in an extra set
+        self.leave_set, self.enter_set = self.set_of_pair[self.leave], self.set_of_pair[self.enter]
 
-    def _alive(self, length: int) -> Bools:
-        """[L + 1, states]: states that a path of L steps from the start to an end can be in."""
+    def _alive(self, length: int) -> Floats:
+        """[L + 1, states]: 1 for states that a path of L steps from the start to an end can be in, else 0."""
         automaton = self.automaton
         alive = np.zeros((length + 1, automaton.states), dtype=bool)
         alive[0, 0] = True
@@ -79,7 +85,7 @@ class Lattice:
             leads = np.zeros(automaton.states, dtype=bool)
             leads[self.source[alive[at + 1, self.target]]] = True
             alive[at] &= leads
-        return alive
+        return alive.astype(np.float64)
 
     def labels(self, pair: int) -> Ints:
         """The classes that lead along one pair."""
@@ -89,14 +95,15 @@ class Lattice:
     def best(self, tops: npt.NDArray[np.float32]) -> tuple[float, Ints]:
         """The largest sum of weights of any path of L steps, and its classes [L]."""
         length = len(tops)
-        steps = np.maximum.reduceat(np.take(tops, self.label, axis=1), self.set_start, axis=1)
-        steps = np.take(steps, self.set_of_pair, axis=1)
+        steps = self._by_set(np.maximum, tops, -np.inf)
         score = self._ends(length)
-        through = np.empty(len(self.target))
+        onward = np.take(steps, self.leave_set, axis=1)
+        through = np.empty(len(self.leave))
         for at in reversed(range(length)):
-            np.take(score[at + 1], self.target, out=through)
-            through += steps[at]
-            score[at, self.leaving] = np.maximum.reduceat(through, self.leaving_start)
+            np.take(score[at + 1], self.leave_to, out=through, mode="clip")
+            through += onward[at]
+            np.maximum.reduceat(through, self.leave_start, out=score[at])
+        steps = np.take(steps, self.set_of_pair, axis=1)
         if not np.isfinite(score[0, 0]):
             return float(score[0, 0]), np.zeros(length, dtype=np.int64)
         classes = np.zeros(length, dtype=np.int64)
@@ -121,7 +128,8 @@ class Lattice:
         """
         fast = self._backward_rescaled(weights)
         if fast is not None:
-            _, steps, rest, log_z = fast
+            _, sets, rest, log_z = fast
+            steps = np.take(sets, self.set_of_pair, axis=1)
             classes = self._walk(weights, uniform, steps, rest, np.multiply)
             if classes is not None:
                 return log_z, classes
@@ -153,24 +161,25 @@ class Lattice:
         backward = self._backward_rescaled(weights)
         if backward is None:
             return None
-        chance, steps, rest, log_z = backward
+        chance, sets, rest, log_z = backward
         length = len(weights)
         alive = self.alive(length)
         done = np.zeros_like(rest)
         done[0, 0] = 1.0
-        ordered = np.take(steps, self.by_target, axis=1)
-        through = np.empty(len(self.target))
+        onward = np.take(sets, self.enter_set, axis=1)
+        through = np.empty(len(self.enter))
         for at in range(length):
-            np.take(done[at], self.source_by_target, out=through)
-            through *= ordered[at]
-            done[at + 1, self.entered] = np.add.reduceat(through, self.entered_start)
-            done[at + 1] *= alive[at + 1]
+            row = done[at + 1]
+            np.take(done[at], self.enter_from, out=through, mode="clip")
+            through *= onward[at]
+            np.add.reduceat(through, self.enter_start, out=row)
+            row *= alive[at + 1]
             if at % _RESCALE_EVERY == 0:
-                done[at + 1] /= done[at + 1].max()
+                row /= row.max()
         if not (np.einsum("ls,ls->l", done, rest) > _TRUSTED).all():
             return None
-        source, target = self.source[self.pair_by_set], self.target[self.pair_by_set]
-        around = np.take(done[:-1], source, axis=1) * np.take(rest[1:], target, axis=1)
+        around = np.take(done[:-1], self.source_by_set, axis=1)
+        around *= np.take(rest[1:], self.target_by_set, axis=1)
         around = np.add.reduceat(around, self.set_pair_start, axis=1)
         chance *= np.add.reduceat(np.take(around, self.set_by_label, axis=1), self.label_start, axis=1)
         chance /= chance.sum(axis=1, keepdims=True)
@@ -178,9 +187,9 @@ class Lattice:
             return log_z, np.log(chance, out=chance)
 
     def _backward_rescaled(self, weights: Floats) -> tuple[Floats, Floats, Floats, float] | None:
-        """Chances of classes and of pairs, sums from each state to the end, and the log of the whole.
+        """Chances of classes and of their sets, sums from each state to the end, and the log of the whole.
 
-        [L, classes], [L, pairs], [L + 1, states]; each row up to a factor of its own. None when float64 is
+        [L, classes], [L, sets + 1], [L + 1, states]; each row up to a factor of its own. None when float64 is
         not wide enough.
         """
         top = weights.max(axis=1, keepdims=True)
@@ -189,58 +198,75 @@ class Lattice:
         length = len(weights)
         alive = self.alive(length)
         chance = np.exp(weights - top)
-        steps = np.add.reduceat(np.take(chance, self.label, axis=1), self.set_start, axis=1)
-        steps = np.take(steps, self.set_of_pair, axis=1)
+        sets = self._by_set(np.add, chance, 0.0)
         rest = np.zeros((length + 1, self.automaton.states))
-        rest[length] = self.automaton.accepting & alive[length]
+        rest[length] = self.automaton.accepting * alive[length]
         log_z = float(top.sum())
-        through = np.empty(len(self.target))
+        onward = np.take(sets, self.leave_set, axis=1)
+        through = np.empty(len(self.leave))
         for at in reversed(range(length)):
-            np.take(rest[at + 1], self.target, out=through)
-            through *= steps[at]
-            rest[at, self.leaving] = np.add.reduceat(through, self.leaving_start)
-            rest[at] *= alive[at]
+            row = rest[at]
+            np.take(rest[at + 1], self.leave_to, out=through, mode="clip")
+            through *= onward[at]
+            np.add.reduceat(through, self.leave_start, out=row)
+            row *= alive[at]
             if at % _RESCALE_EVERY == 0:
-                scale = rest[at].max()
+                scale = row.max()
                 if not scale > 0:
                     return None
-                rest[at] /= scale
+                row /= scale
                 log_z += float(np.log(scale))
         if not rest[0, 0] > _TRUSTED:
             return None
-        return chance, steps, rest, log_z + float(np.log(rest[0, 0]))
+        return chance, sets, rest, log_z + float(np.log(rest[0, 0]))
 
     def _marginals_log(self, weights: Floats) -> tuple[float, Floats]:
         steps, rest = self._backward_log(weights)
         length = len(weights)
-        ordered = steps[:, self.by_target]
         done = np.full((length + 1, self.automaton.states), -np.inf)
         done[0, 0] = 0.0
         for at in range(length):
-            through = done[at, self.source_by_target] + ordered[at]
-            done[at + 1, self.entered] = _log_sum(through, self.entered_start, self.entered_of_pair)
+            through = done[at, self.enter_from] + steps[at, self.enter]
+            done[at + 1] = _log_sum(through, self.enter_start, self.enter_group)
         log_z = float(rest[0, 0])
         if not np.isfinite(log_z):
             return log_z, weights
-        source, target = self.source[self.pair_by_set], self.target[self.pair_by_set]
-        around = done[:-1, source] + rest[1:, target]
+        around = done[:-1, self.source_by_set] + rest[1:, self.target_by_set]
         around = _log_sum(around, self.set_pair_start, self.set_of_pair[self.pair_by_set])
-        return log_z, weights + _log_sum(around[:, self.set_by_label], self.label_start, self.label_of_edge) - log_z
+        around = _log_sum(around[:, self.set_by_label], self.label_start, self.label_of_edge)
+        return log_z, weights + around - log_z
 
     def _backward_log(self, weights: Floats) -> tuple[Floats, Floats]:
-        """Log-weights of pairs [L, pairs], and of all ways from each state to the end [L + 1, states]."""
+        """Log-weights of pairs [L, pairs + 1], and of all ways from each state to the end [L + 1, states]."""
         length = len(weights)
-        steps = _log_sum(weights[:, self.label], self.set_start, self.set_of_edge)[:, self.set_of_pair]
+        steps = np.full((length, len(self.set_start) + 1), -np.inf)
+        steps[:, :-1] = _log_sum(weights[:, self.label], self.set_start, self.set_of_edge)
+        steps = steps[:, self.set_of_pair]
         rest = self._ends(length)
         for at in reversed(range(length)):
-            through = steps[at] + rest[at + 1, self.target]
-            rest[at, self.leaving] = _log_sum(through, self.leaving_start, self.leaving_of_pair)
+            through = steps[at, self.leave] + rest[at + 1, self.leave_to]
+            rest[at] = _log_sum(through, self.leave_start, self.leave_group)
         return steps, rest
+
+    def _by_set(self, operation: np.ufunc, values: _Array, extra: float) -> _Array:
+        """Class values [L, classes] reduced to the sets of classes that pairs have, [L, sets + 1]."""
+        result = np.full((len(values), len(self.set_start) + 1), extra, dtype=values.dtype)
+        operation.reduceat(np.take(values, self.label, axis=1), self.set_start, axis=1, out=result[:, :-1])
+        return result
 
     def _ends(self, length: int) -> Floats:
         table = np.full((length + 1, self.automaton.states), -np.inf)
         table[length, self.automaton.accepting] = 0.0
         return table
+
+
+def _grouped(state_of: Ints, states: int) -> tuple[Ints, Ints]:
+    """Pairs by their state, and where each state's pairs start; the extra pair where a state has none."""
+    missing = np.setdiff1d(np.arange(states), state_of)
+    pair = np.append(np.arange(len(state_of)), np.full(len(missing), len(state_of)))
+    state = np.append(state_of, missing)
+    order = np.argsort(state, kind="stable")
+    return pair[order], np.searchsorted(state[order], np.arange(states))
 
 
 def pick(chances: Floats, uniform: float) -> int:
