@@ -1,16 +1,15 @@
 """Token classes at each position: their sums, maxima and entropies under given logits.
 
-Small classes stand side by side in one gathered array and are reduced segment by segment. A large class is
-most of the vocabulary (all text that may stand in a free string); gathering it would copy the logits, so it
-is reduced row by row in a buffer that stays in the cache: at 256 x 262,144 that takes a third of the time of
-one log-softmax, and two rows of memory.
+Nearly all classes are a single token; one is most of the vocabulary: all text that may stand in a free string.
+Such a large class is reduced by rows of the logits as they are, in buffers that stay in the cache, because
+gathering it would copy the logits: at 256 x 262,144 this takes as long as one log-softmax, and no memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +19,10 @@ from agent_runtime.decoding.automaton import Ints, TokenAutomaton
 
 Floats = npt.NDArray[np.float64]
 Logits = npt.NDArray[np.float32]
-#: float32 exponentials below this, relative to the position's maximum, are computed again with care.
-_TINY = 1e-30
-#: Classes above this many tokens are reduced row by row.
-_LARGE = 16_384
-#: Added to the logits of other tokens; finite, because 0 · -inf would be NaN.
+#: Added to the logits of tokens outside a class; finite, because 0 · -inf would be NaN.
 _OUTSIDE = np.float32(-1e30)
+#: Numbers in a buffer, 512 KiB: a few of them fit into a core's second-level cache.
+_BLOCK = 1 << 17
 
 
 class Classes:
@@ -41,16 +38,16 @@ class Classes:
         self.starts = np.searchsorted(self.group_of, np.arange(automaton.classes))
         self.ends = np.append(self.starts[1:], len(self.tokens))
         self.sizes = self.ends - self.starts
-        self.large = np.flatnonzero(self.sizes > _LARGE)
-        self.small = np.flatnonzero(self.sizes <= _LARGE)
-        self.outside = np.full((len(self.large), len(automaton.class_of)), _OUTSIDE)
+        # A class is worth whole rows when it is a good part of them.
+        vocabulary = len(automaton.class_of)
+        large = self.sizes * 8 > vocabulary
+        self.large = np.flatnonzero(large & (self.sizes > 1))
+        self.single = np.flatnonzero(self.sizes == 1)
+        self.several = np.flatnonzero(~large & (self.sizes > 1))
+        self.single_tokens = self.tokens[self.starts[self.single]]
+        self.outside = np.full((len(self.large), vocabulary), _OUTSIDE)
         for row, which in zip(self.outside, self.large.tolist(), strict=True):
             row[self.members(which)] = 0.0
-        gathered = self.sizes[self.group_of] <= _LARGE
-        self.small_tokens = self.tokens[gathered]
-        """The tokens of small classes, grouped by class."""
-        self.small_group = np.searchsorted(self.small, self.group_of[gathered])
-        self.small_starts = np.searchsorted(self.small_group, np.arange(len(self.small)))
 
     def members(self, which: int) -> Ints:
         """The tokens of one class."""
@@ -63,16 +60,16 @@ class ClassWeights:
     def __init__(self, classes: Classes, logits: Logits) -> None:
         self.classes = classes
         self.logits = logits
-        self._small = np.take(logits, classes.small_tokens, axis=1)
+        self._singles = np.take(logits, classes.single_tokens, axis=1)
 
     @cached_property
     def tops(self) -> Logits:
         """The greatest logit of each class, [L, classes]."""
         tops = np.empty((len(self.logits), self.classes.count), dtype=np.float32)
-        if len(self.classes.small):
-            tops[:, self.classes.small] = np.maximum.reduceat(self._small, self.classes.small_starts, axis=1)
-        for column, which in enumerate(self.classes.large):
-            tops[:, which] = self.logits[np.arange(len(self.logits)), self._large_best[:, column]]
+        tops[:, self.classes.single] = self._singles
+        rows = np.arange(len(self.logits))
+        for which, best in self._best.items():
+            tops[:, which] = self.logits[rows, best]
         return tops
 
     @property
@@ -87,98 +84,85 @@ class ClassWeights:
 
     def best_tokens(self, which: Ints) -> Ints:
         """The best token [L] of one class at each position."""
-        tokens = np.empty(len(which), dtype=np.int64)
-        for at, number in enumerate(which):
-            column = np.searchsorted(self.classes.large, number)
-            if column < len(self.classes.large) and self.classes.large[column] == number:
-                tokens[at] = self._large_best[at, column]
-            else:
-                members = self.classes.members(number)
-                tokens[at] = members[self.logits[at, members].argmax()]
+        tokens = self.classes.tokens[self.classes.starts[which]]
+        for at in np.flatnonzero(self.classes.sizes[which] > 1):
+            tokens[at] = self._best[int(which[at])][at]
         return tokens
 
     @cached_property
-    def _large_best(self) -> Ints:
-        """The best token of each large class, [L, large classes]."""
-        best = np.empty((len(self.logits), len(self.classes.large)), dtype=np.int64)
+    def _best(self) -> dict[int, Ints]:
+        """For each class of several tokens, its best token [L] at each position."""
+        best: dict[int, Ints] = {}
+        for which in self.classes.several.tolist():
+            members = self.classes.members(which)
+            best[which] = members[self.logits[:, members].argmax(axis=1)]
+        for which, outside in zip(self.classes.large.tolist(), self.classes.outside, strict=True):
+            best[which] = np.empty(len(self.logits), dtype=np.int64)
 
-        def look(column: int, rows: range) -> None:
-            row = np.empty(self.logits.shape[1], dtype=np.float32)
-            for at in rows:
-                best[at, column] = np.add(self.logits[at], self.classes.outside[column], out=row).argmax()
+            def look(rows: slice, buffer: Logits, found: Ints = best[which], outside: Logits = outside) -> None:
+                np.add(self.logits[rows], outside, out=buffer).argmax(axis=1, out=found[rows])
 
-        for column in range(len(self.classes.large)):
-            _share_rows(len(self.logits), partial(look, column))
+            _by_blocks(self.logits, look)
         return best
 
     @cached_property
     def _sums(self) -> tuple[Floats, Floats]:
         shape = (len(self.logits), self.classes.count)
-        total, entropy = np.full(shape, np.nan), np.zeros(shape)
-        if len(self.classes.small):
-            total[:, self.classes.small], entropy[:, self.classes.small] = self._small_sums()
-        best = np.empty((len(self.logits), len(self.classes.large)), dtype=np.int64)
-        for column, which in enumerate(self.classes.large):
-            total[:, which], entropy[:, which], best[:, column] = self._large_sums(column)
-        self.__dict__["_large_best"] = best  # found on the way
+        total, entropy = np.empty(shape), np.zeros(shape)
+        total[:, self.classes.single] = self._singles
+        best: dict[int, Ints] = {}
+        for which in self.classes.several.tolist():
+            members = self.classes.members(which)
+            values = self.logits[:, members]
+            total[:, which], entropy[:, which], top = _add_up(values, np.empty_like(values))
+            best[which] = members[top]
+        for which, outside in zip(self.classes.large.tolist(), self.classes.outside, strict=True):
+            best[which] = np.empty(len(self.logits), dtype=np.int64)
+
+            def add_up(
+                rows: slice, buffer: Logits, which: int = which, outside: Logits = outside, found: Ints = best[which]
+            ) -> None:
+                inside = np.add(self.logits[rows], outside, out=buffer)
+                total[rows, which], entropy[rows, which], found[rows] = _add_up(inside, buffer)
+
+            _by_blocks(self.logits, add_up)
+        self.__dict__["_best"] = best  # found on the way
         return total, entropy
 
-    def _large_sums(self, column: int) -> tuple[Floats, Floats, Ints]:
-        """Logarithm of the sum, entropy and best token of one large class at each position."""
-        total, entropy = np.full(len(self.logits), np.nan), np.zeros(len(self.logits))
-        best = np.zeros(len(self.logits), dtype=np.int64)
 
-        def add_up(rows: range) -> None:
-            below = np.empty(self.logits.shape[1], dtype=np.float32)
-            chance = np.empty_like(below)
-            for at in rows:
-                np.add(self.logits[at], self.classes.outside[column], out=below)
-                best[at] = below.argmax()
-                top = float(below[best[at]])
-                if np.isfinite(top):
-                    below -= top
-                    weight = float(np.exp(below, out=chance).sum())
-                    total[at] = top + np.log(weight)
-                    entropy[at] = np.log(weight) - float(chance @ below) / weight
-
-        _share_rows(len(self.logits), add_up)
-        return total, entropy, best
-
-    def _small_sums(self) -> tuple[Floats, Floats]:
-        top = self._small.max(axis=1, keepdims=True)
-        starts = self.classes.small_starts
-        if not np.isfinite(top).all():  # NaN, +inf, or nothing usable
-            return self._small_sums_with_care()
-        below = self._small - top
+def _add_up(values: Logits, below: Logits) -> tuple[Floats, Floats, Ints]:
+    """Log of the sum of exponentials, entropy, and place of the greatest in each row; `below` is overwritten."""
+    place = values.argmax(axis=1)
+    top = values[np.arange(len(values)), place]
+    with np.errstate(invalid="ignore"):  # a class without a finite logit: its sum is -inf, or NaN and refused
+        np.subtract(values, np.where(np.isneginf(top), np.float32(0), top)[:, None], out=below)
         chance = np.exp(below)
-        total = np.add.reduceat(chance, starts, axis=1).astype(np.float64)
-        if not (total > _TINY).all():
-            return self._small_sums_with_care()
-        below *= chance
+        total = chance.sum(axis=1, dtype=np.float32).astype(np.float64)
+        np.maximum(below, _OUTSIDE, out=below)  # -inf where the chance is 0
+        mean = np.einsum("lv,lv->l", chance, below)
+    with np.errstate(divide="ignore", invalid="ignore"):
         logarithm = np.log(total)
-        return logarithm + top, logarithm - np.add.reduceat(below, starts, axis=1) / total
-
-    def _small_sums_with_care(self) -> tuple[Floats, Floats]:
-        """With a maximum for each class, for logits far apart or -inf."""
-        starts = self.classes.small_starts
-        top = np.maximum.reduceat(self._small, starts, axis=1)
-        shift = np.where(np.isfinite(top), top, np.float32(0))
-        below = self._small - np.take(shift, self.classes.small_group, axis=1)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # the caller looks for inf and NaN
-            chance = np.exp(below)
-            total = np.add.reduceat(chance, starts, axis=1).astype(np.float64)
-            below[chance == 0] = 0.0
-            below *= chance
-            logarithm = np.log(total)
-            within = logarithm - np.add.reduceat(below, starts, axis=1) / total
-        return shift + logarithm, np.where(total > 0, within, 0.0)
+        entropy = np.where(total > 0, logarithm - mean / total, 0.0)
+    return np.where(np.isneginf(top), -np.inf, top + logarithm), entropy, place
 
 
-def _share_rows(rows: int, work: Callable[[range], None]) -> None:
-    """`work` on all rows, on as many threads as torch uses; numpy lets go of the interpreter in long rows."""
-    threads = min(torch.get_num_threads(), rows)
-    if threads < 2:
-        work(range(rows))
+def _by_blocks(logits: Logits, work: Callable[[slice, Logits], None]) -> None:
+    """`work` on blocks of rows with a buffer of their size, on as many threads as torch uses.
+
+    One block of one row at a large vocabulary, all rows at once at a small one; numpy lets go of the
+    interpreter in long rows, so that threads run side by side.
+    """
+    rows = max(1, _BLOCK // logits.shape[1])
+    blocks = [slice(first, min(first + rows, len(logits))) for first in range(0, len(logits), rows)]
+
+    def share(first: int) -> None:
+        buffer = np.empty((rows, logits.shape[1]), dtype=np.float32)
+        for block in blocks[first::threads]:
+            work(block, buffer[: block.stop - block.start])
+
+    threads = min(torch.get_num_threads(), len(blocks)) if logits.size > 1 << 22 else 1
+    if threads == 1:
+        share(0)
         return
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(work, [range(first, rows, threads) for first in range(threads)]))
+        list(pool.map(share, range(threads)))
