@@ -45,6 +45,11 @@ class Classes:
         self.single = np.flatnonzero(self.sizes == 1)
         self.several = np.flatnonzero(~large & (self.sizes > 1))
         self.single_tokens = self.tokens[self.starts[self.single]]
+        members = [self.members(which) for which in self.several.tolist()]
+        self.several_tokens = np.concatenate([np.zeros(0, dtype=np.int64), *members])
+        sizes = self.sizes[self.several]
+        self.several_starts = np.cumsum(sizes) - sizes
+        self.several_group = np.repeat(np.arange(len(sizes)), sizes)
         self.outside = np.full((len(self.large), vocabulary), _OUTSIDE)
         for row, which in zip(self.outside, self.large.tolist(), strict=True):
             row[self.members(which)] = 0.0
@@ -68,6 +73,9 @@ class ClassWeights:
         tops = np.empty((len(self.logits), self.classes.count), dtype=np.float32)
         tops[:, self.classes.single] = self._singles
         rows = np.arange(len(self.logits))
+        if len(self.classes.several):
+            values = np.take(self.logits, self.classes.several_tokens, axis=1)
+            tops[:, self.classes.several] = np.maximum.reduceat(values, self.classes.several_starts, axis=1)
         for which, best in self._best.items():
             tops[:, which] = self.logits[rows, best]
         return tops
@@ -78,6 +86,11 @@ class ClassWeights:
         return self._sums[0]
 
     @property
+    def peak(self) -> Floats:
+        """The log-probability of each class's best token within the class, [L, classes]."""
+        return self._sums[2]
+
+    @property
     def entropy(self) -> Floats:
         """The entropy within each class, nats, [L, classes]."""
         return self._sums[1]
@@ -85,17 +98,19 @@ class ClassWeights:
     def best_tokens(self, which: Ints) -> Ints:
         """The best token [L] of one class at each position."""
         tokens = self.classes.tokens[self.classes.starts[which]]
-        for at in np.flatnonzero(self.classes.sizes[which] > 1):
-            tokens[at] = self._best[int(which[at])][at]
+        for at in np.flatnonzero(self.classes.sizes[which] > 1).tolist():
+            number = int(which[at])
+            if number in self._best:
+                tokens[at] = self._best[number][at]
+            else:
+                members = self.classes.members(number)
+                tokens[at] = members[self.logits[at, members].argmax()]
         return tokens
 
     @cached_property
     def _best(self) -> dict[int, Ints]:
-        """For each class of several tokens, its best token [L] at each position."""
+        """For each large class, its best token [L] at each position."""
         best: dict[int, Ints] = {}
-        for which in self.classes.several.tolist():
-            members = self.classes.members(which)
-            best[which] = members[self.logits[:, members].argmax(axis=1)]
         for which, outside in zip(self.classes.large.tolist(), self.classes.outside, strict=True):
             best[which] = np.empty(len(self.logits), dtype=np.int64)
 
@@ -106,16 +121,14 @@ class ClassWeights:
         return best
 
     @cached_property
-    def _sums(self) -> tuple[Floats, Floats]:
+    def _sums(self) -> tuple[Floats, Floats, Floats]:
         shape = (len(self.logits), self.classes.count)
-        total, entropy = np.empty(shape), np.zeros(shape)
+        total, entropy, peak = np.empty(shape), np.zeros(shape), np.zeros(shape)
         total[:, self.classes.single] = self._singles
+        if len(self.classes.several):
+            several = self.classes.several
+            total[:, several], entropy[:, several], peak[:, several] = self._several_sums()
         best: dict[int, Ints] = {}
-        for which in self.classes.several.tolist():
-            members = self.classes.members(which)
-            values = self.logits[:, members]
-            total[:, which], entropy[:, which], top = _add_up(values, np.empty_like(values))
-            best[which] = members[top]
         for which, outside in zip(self.classes.large.tolist(), self.classes.outside, strict=True):
             best[which] = np.empty(len(self.logits), dtype=np.int64)
 
@@ -123,15 +136,33 @@ class ClassWeights:
                 rows: slice, buffer: Logits, which: int = which, outside: Logits = outside, found: Ints = best[which]
             ) -> None:
                 inside = np.add(self.logits[rows], outside, out=buffer)
-                total[rows, which], entropy[rows, which], found[rows] = _add_up(inside, buffer)
+                total[rows, which], entropy[rows, which], peak[rows, which], found[rows] = _add_up(inside, buffer)
 
             _by_blocks(self.logits, add_up)
         self.__dict__["_best"] = best  # found on the way
-        return total, entropy
+        return total, entropy, peak
+
+    def _several_sums(self) -> tuple[Floats, Floats, Floats]:
+        """`_add_up` for the classes of several tokens, side by side."""
+        starts, group = self.classes.several_starts, self.classes.several_group
+        values = np.take(self.logits, self.classes.several_tokens, axis=1)
+        top = np.maximum.reduceat(values, starts, axis=1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            below = values - np.take(np.where(np.isneginf(top), np.float32(0), top), group, axis=1)
+            chance = np.exp(below)
+            total = np.add.reduceat(chance, starts, axis=1).astype(np.float64)
+            mean = np.add.reduceat(chance * np.maximum(below, _OUTSIDE), starts, axis=1)
+            logarithm = np.log(total)
+            entropy = np.where(total > 0, logarithm - mean / total, 0.0)
+        sums = np.where(np.isneginf(top), -np.inf, top + logarithm)
+        return sums, entropy, np.where(total > 0, -logarithm, 0.0)
 
 
-def _add_up(values: Logits, below: Logits) -> tuple[Floats, Floats, Ints]:
-    """Log of the sum of exponentials, entropy, and place of the greatest in each row; `below` is overwritten."""
+def _add_up(values: Logits, below: Logits) -> tuple[Floats, Floats, Floats, Ints]:
+    """Of each row: log of the sum of exponentials, entropy, log-probability and place of the greatest.
+
+    `below` is overwritten.
+    """
     place = values.argmax(axis=1)
     top = values[np.arange(len(values)), place]
     with np.errstate(invalid="ignore"):  # a class without a finite logit: its sum is -inf, or NaN and refused
@@ -143,7 +174,7 @@ def _add_up(values: Logits, below: Logits) -> tuple[Floats, Floats, Ints]:
     with np.errstate(divide="ignore", invalid="ignore"):
         logarithm = np.log(total)
         entropy = np.where(total > 0, logarithm - mean / total, 0.0)
-    return np.where(np.isneginf(top), -np.inf, top + logarithm), entropy, place
+    return np.where(np.isneginf(top), -np.inf, top + logarithm), entropy, np.where(total > 0, -logarithm, 0.0), place
 
 
 def _by_blocks(logits: Logits, work: Callable[[slice, Logits], None]) -> None:

@@ -200,7 +200,7 @@ class Marginals:
     @cached_property
     def _best(self) -> Floats:
         """The log-probability of the best token of each class, [L, classes]."""
-        return self._shift + self._weights.tops
+        return self._chances + self._weights.peak
 
     @cached_property
     def _shift(self) -> Floats:
