@@ -39,7 +39,7 @@ class Agent(BaseModel):
     image: str | None = None
     """The sandbox image; the project's own recipe is built once when this is left out."""
 
-    max_steps: int = Field(default=60, ge=1)
+    max_steps: int = Field(default=100, ge=1)
     """Steps (one tool call each) before the run ends unsolved."""
 
     max_tokens: int = Field(default=32_768, ge=256)
@@ -54,7 +54,7 @@ class Agent(BaseModel):
     edit_canvases: bool = True
     """Offer `patch` only as ranked edits of one line: small models repair by infilling, they do not write."""
 
-    candidates: int = Field(default=24, ge=1)
+    candidates: int = Field(default=64, ge=1)
     """Edits that one `patch` step may try, best first, before the step ends."""
 
     seed: int = 0

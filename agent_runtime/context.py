@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -15,9 +16,9 @@ from agent_runtime.agent import Agent
 from agent_runtime.budget import Budget
 from agent_runtime.decoding.decoder import Decoder, Timed, now_ns
 from agent_runtime.knowledge import Knowledge
-from agent_runtime.sandboxes.contract import Phase, Sandbox, ToolResult
+from agent_runtime.sandboxes.contract import Sandbox, ToolResult
 from agent_runtime.tool_definition import Tool
-from agent_runtime.traces import RunTrace
+from agent_runtime.traces import RunTrace, conventions, fail
 from agent_runtime.transcript import Transcript
 
 T = TypeVar("T")
@@ -86,15 +87,18 @@ class Run:
             else:
                 sent, parameters = (name, arguments) if tool is None else tool.sandbox_call(arguments)
                 result = await self.sandbox.call(sent, parameters, limit)
-            for phase in result.phases:
-                record(self.trace, phase)
+                self.trace.record_call(result.phases, started, now_ns())
             span.set_attributes(
                 {
-                    "agent_runtime.tool_definition.ok": result.ok,
-                    "agent_runtime.tool_definition.timed_out": result.timed_out,
-                    "agent_runtime.tool_definition.output_bytes": result.total_bytes,
+                    conventions.TOOL_OK: result.ok,
+                    conventions.TOOL_TIMED_OUT: result.timed_out,
+                    conventions.TOOL_OUTPUT_BYTES: result.total_bytes,
+                    **self.trace.content(conventions.TOOL_CALL_ARGUMENTS, json.dumps(dict(arguments))),
+                    **self.trace.content(conventions.TOOL_CALL_RESULT, result.text),
                 }
             )
+            if result.error is not None:
+                fail(span, result.error.kind, result.error.message)
         if not quiet:
             self.emit(
                 events.ToolReturned(
@@ -109,6 +113,6 @@ class Run:
         return result
 
 
-def record(trace: RunTrace, phase: Timed | Phase, parent: Any = None) -> Any:
-    """Put a phase that the decoder or the sandbox measured into the trace; returns its span."""
-    return trace.record(phase.name, phase.start_ns, phase.end_ns, dict(phase.attributes), parent=parent)
+def record(trace: RunTrace, phase: Timed) -> None:
+    """Put a phase that the decoder measured into the trace."""
+    trace.record(phase.name, phase.start_ns, phase.end_ns, dict(phase.attributes))

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_runtime.decoding.narrow import limit_length, narrow_parameter, required_only
+from agent_runtime.decoding.narrow import narrow_parameter, narrow_text, required_only
 from agent_runtime.tool_definition import Tool
 
 Schema = dict[str, Any]
-SEARCH_LENGTH = 24
-"""Characters of a search pattern, where the model is guided."""
+NAME = r"^[A-Za-z_][A-Za-z0-9_]{2,23}$"
+"""What a guided model may search for."""
 
 
 @dataclass
@@ -68,18 +68,21 @@ def sayable(
     """The schemas of the calls that make sense now, by tool name; never empty.
 
     With `guided` (edit canvases) only required parameters are offered, `patch` is the best untried edit or
-    absent, `inspect` names files not yet shown, `search` serves while there are such files, no other tool is
-    called twice in a row, and `finish` claims what the tests say. Without it the model is free within paths
-    that exist. In both, `run_tests` waits for something new to test.
+    absent, `inspect` names files not yet shown, `search` for a name serves while there are such files, no other
+    tool is called twice in a row, a change is tested before anything else, and `finish` claims what the tests
+    say. Without it the model is free within paths that exist. In both, `run_tests` waits for something new to test.
     """
     schemas: dict[str, Schema] = {}
+    untested = known.tests is not None and not known.tests_current
+    if guided and untested and "run_tests" in tools:
+        return {"run_tests": required_only(tools["run_tests"].parameters)}
     for name, tool in tools.items():
         schema = _narrowed(name, tool.parameters, known, proposal, guided=guided)
         if schema is not None:
             schemas[name] = schema
     if not schemas:
         # Nothing is left to look at, to try or to test: the only honest call is to say so.
-        schemas = {"finish": narrow_parameter(tools["finish"].parameters, "status", ["unsolved"])}
+        schemas = {"finish": required_only(narrow_parameter(tools["finish"].parameters, "status", ["unsolved"]))}
     return schemas
 
 
@@ -108,8 +111,8 @@ def _narrowed(
         case _ if guided and (known.last_call == name or known.tests_pass):
             return None
         case "search" if guided:
-            # Long patterns match nothing and make long canvases: 256 tokens instead of 32.
-            return required_only(limit_length(schema, "pattern", SEARCH_LENGTH))
+            # A name is what a repair looks for; free text is long: canvases of 256 tokens instead of 32.
+            return required_only(narrow_text(schema, "pattern", NAME))
         case _ if guided:
             return required_only(schema)
     return schema

@@ -76,7 +76,7 @@ async def chat(run: Run) -> ToolCall:
         )
         for phase in (prefill, *decoded.phases):
             record(run.trace, phase)
-        span.set_attributes(_chat_attributes(run, decoded))
+        span.set_attributes(_chat_attributes(run, decoded, len(new)))
     call = decoded.value
     if not isinstance(call, ToolCall):
         raise DecodingError("the model answered with text where a tool call was due")
@@ -142,13 +142,14 @@ def ending(run: Run, call: ToolCall) -> Ending:
         return Ending("solved", "the tests pass")
     if call.arguments.get("status") == "solved":
         return Ending("unsolved", "the model called the task solved, but the tests do not pass")
-    return Ending("unsolved", str(call.arguments.get("summary") or "the model gave up"))
+    return Ending("unsolved", str(call.arguments.get("summary") or "nothing is left to try"))
 
 
-def _chat_attributes(run: Run, decoded: Decoded) -> dict[str, Any]:
+def _chat_attributes(run: Run, decoded: Decoded, new: int) -> dict[str, Any]:
     return {
         **conventions.usage(
             input_tokens=run.decoder.position,
+            cached_tokens=run.decoder.position - new,
             output_tokens=len(decoded.tokens),
             finish_reason="tool_call",
         ),

@@ -1,7 +1,8 @@
 """Repair as infilling: the decoder ranks small edits, the tests decide.
 
-A patch step tries up to `agent.candidates` ranked edits: patch, run the tests, undo. The first edit whose
-tests pass stays, and its call is the one that enters the transcript. What failed is never tried again.
+A patch step tries up to `agent.candidates` ranked edits: patch, run the tests, undo. The step's call is the
+best of them, which is in the transcript before any test has run; the answer to it names the edit whose tests
+passed and which stays. What failed is never tried again.
 """
 
 from __future__ import annotations
@@ -13,18 +14,22 @@ from agent_runtime import events
 from agent_runtime.context import Proposal, Run
 from agent_runtime.decoding.edits import enumerate_edits
 from agent_runtime.decoding.ranking import rank_edits
+from agent_runtime.errors import SandboxLost
 from agent_runtime.sandboxes.contract import ToolResult
 from agent_runtime.traces import conventions
 
+MAX_EDITS = 20_000
+"""Edits of one file that are ranked; 3,000 cost 1.2 s, and no run tries more than a few thousand."""
+
 
 async def propose(run: Run) -> None:
-    """Rank the edits of the files that were inspected, unless untried proposals are left or nothing is broken."""
-    if run.proposals or run.known.tests is None or run.known.tests_pass or "patch" not in run.tools:
+    """Rank the edits of the files that were inspected, once tests have failed and no untried proposal is left."""
+    failing = run.known.tests_current and not run.known.tests_pass
+    if run.proposals or not failing or "patch" not in run.tools:
         return
     for path in run.known.editable():
         with run.trace.span(conventions.DENOISE, {"agent_runtime.edit_canvases.path": path}) as span:
-            source = (await run.sandbox.read(path)).decode("utf-8", errors="surrogateescape")
-            ranked = await run.in_decoder(_rank, run, path, source)
+            ranked = await run.in_decoder(_rank, run, path, await run.sandbox.read(path))
             span.set_attributes({"agent_runtime.edit_canvases.proposals": len(ranked)})
         if not ranked:
             run.known.exhausted.add(path)
@@ -32,14 +37,15 @@ async def propose(run: Run) -> None:
     run.proposals.sort(key=lambda proposal: -proposal.score)
 
 
-def _rank(run: Run, path: str, source: str) -> list[Proposal]:
-    tried = run.known.tried.get(path, set())
-    edits = enumerate_edits(source)
+def _rank(run: Run, path: str, content: bytes) -> list[Proposal]:
+    """Untried edits of one file, best first; none for a file that is not valid Python in UTF-8."""
+    try:
+        source = content.decode("utf-8")
+        edits = enumerate_edits(source, exclude=run.known.tried.get(path, set()), limit=MAX_EDITS)
+    except (UnicodeDecodeError, SyntaxError):
+        return []
     ranked = rank_edits(run.decoder, source, edits)
-    proposals = [
-        Proposal(path, item.edit.patch_arguments(path), item.edit.apply(source), item.score) for item in ranked
-    ]
-    return [proposal for proposal in proposals if proposal.edited not in tried]
+    return [Proposal(path, item.edit.patch_arguments(path), item.edit.apply(source), item.score) for item in ranked]
 
 
 async def try_patches(run: Run) -> ToolResult:
@@ -75,7 +81,9 @@ async def try_patches(run: Run) -> ToolResult:
             run.proposals.clear()
             kept = f"{patched.text.rstrip()} (edit {index} of {len(batch)}):\n{proposal.arguments['text']}"
             return replace(patched, text=kept)
-        await run.call_tool("undo", {"undo": patched.data["undo"]}, quiet=True)
+        undone = await run.call_tool("undo", {"undo": patched.data["undo"]}, quiet=True)
+        if not undone.ok:
+            raise SandboxLost(f"an edit could not be taken back, the workspace is unknown: {undone.text.strip()}")
         run.known.tried.setdefault(proposal.path, set()).add(proposal.edited)
     text = f"none of {len(batch)} edits passes the tests; the files are unchanged\n"
     return ToolResult(ok=False, text=text, data={})
@@ -90,9 +98,8 @@ class _Limits:
 
 
 def _test_limits(run: Run) -> _Limits:
-    """Generous multiples of what the tests took before; a second at least, for start-up noise on a busy machine."""
+    """Generous multiples of what the tests took before; processor seconds, so a busy machine changes nothing."""
     before = run.known.test_seconds
-    if before is None:  # they hung: one second a test finds that out again at the least cost
-        return _Limits(one_test=1.0, all_tests=run.agent.tool_timeout)
-    one_test = max(1.0, 3 * before)
-    return _Limits(one_test, all_tests=max(5.0, 5 * before))
+    if before is None:  # they hung: at most this long per test to find that out again
+        return _Limits(one_test=0.7, all_tests=run.agent.tool_timeout)
+    return _Limits(one_test=max(0.3, 3 * before), all_tests=max(5.0, 5 * before))

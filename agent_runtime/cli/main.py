@@ -52,7 +52,7 @@ def _add_agent_options(parser: argparse.ArgumentParser, *, timeout: float) -> No
         default="docker",
         help="where tools run; 'local' does not isolate: only for code that you trust",
     )
-    parser.add_argument("--max-steps", type=_positive_int, default=60, metavar="N", help="tool calls at most")
+    parser.add_argument("--max-steps", type=_positive_int, default=100, metavar="N", help="tool calls (default 100)")
     parser.add_argument(
         "--timeout",
         type=_positive_float,
@@ -101,6 +101,19 @@ def _add_trace(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     report = actions.add_parser("report", help="where the time went: per phase n, p50, p95, p99, share")
     report.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR")
     report.add_argument("--json", action="store_true", help="print one JSON object")
+    show = actions.add_parser("show", help="the run as a waterfall in the terminal, its critical path marked")
+    show.add_argument("run", type=Path, metavar="RUN_DIR")
+    show.add_argument("--step", type=_positive_int, metavar="N", help="this step alone, in full")
+    compare = actions.add_parser("compare", help="which phase got slower from A to B; exits 1 on a regression")
+    compare.add_argument("before", type=Path, metavar="A")
+    compare.add_argument("after", type=Path, metavar="B")
+    compare.add_argument("--threshold", type=_positive_float, default=10, metavar="PERCENT", help="default 10")
+    compare.add_argument("--json", action="store_true", help="print one JSON object")
+    html = actions.add_parser("html", help="write the run as one page that needs no network")
+    html.add_argument("run", type=Path, metavar="RUN_DIR")
+    html.add_argument("--out", type=Path, metavar="FILE", help="where to (default: in the run's folder)")
+    jaeger = actions.add_parser("open", help="how to see the run in Jaeger; starts nothing")
+    jaeger.add_argument("run", type=Path, metavar="RUN_DIR")
     trace.set_defaults(handler="agent_runtime.cli.trace")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,7 @@ from agent_runtime.decoding.tokenizer import Tokenizer
 from agent_runtime.decoding.weights import Weights, read_network
 from agent_runtime.errors import CheckpointError
 
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 SMALL = Path(__file__).parent.parent / "checkpoints" / "small"
 SPECIALS = (
     "<pad>", "<eos>", "<bos>", "<|turn>", "<turn|>", "<|tool>", "<tool|>",
@@ -41,7 +43,7 @@ class Checkpoint:
     config: NetworkConfig
     sampler: SamplerConfig
     declares_tools: bool
-    """Whether prompts carry tool declarations: `tool_declarations` in generation_config.json, else True."""
+    """Whether prompts carry tool declarations: `tool_declarations` in tokenizer_config.json, else True."""
     ends: tuple[int, ...]
     """`eos_token_id` in generation_config.json: every token that ends an answer; else `<eos>` alone."""
     device: torch.device
@@ -68,6 +70,9 @@ def load_checkpoint(path_or_name: str | Path, device: str = "auto", dtype: str =
         )
     generation = folder / "generation_config.json"
     settings = _read_json(generation) if generation.is_file() else {}
+    # Not in generation_config.json, where transformers refuses what it does not know.
+    vocabulary = folder / "tokenizer_config.json"
+    prompts = _read_json(vocabulary) if vocabulary.is_file() else {}
     place = _device(device)
     precision = _dtype(dtype, place)
     weights = Weights(folder, place, precision)
@@ -80,7 +85,7 @@ def load_checkpoint(path_or_name: str | Path, device: str = "auto", dtype: str =
         config=config,
         sampler=SamplerConfig.from_dict(settings),
         ends=_ends(settings, tokenizer),
-        declares_tools=bool(settings.get("tool_declarations", True)),
+        declares_tools=bool(prompts.get("tool_declarations", True)),
         device=place,
         dtype=precision,
         parameters=weights.parameters,
@@ -93,7 +98,7 @@ def checkpoint_folder(path_or_name: str | Path) -> Path:
         folder = SMALL
     else:
         folder = Path(path_or_name).expanduser()
-        if not folder.exists() and isinstance(path_or_name, str) and path_or_name.count("/") == 1:
+        if not folder.exists() and isinstance(path_or_name, str) and _HUB_NAME.fullmatch(path_or_name):
             return _cached_model(path_or_name)
     if not folder.is_dir():
         raise CheckpointError(f"no checkpoint folder {folder}: give a folder that holds config.json, or 'small'")

@@ -63,13 +63,13 @@ def narrow_parameter(schema: Mapping[str, Any], name: str, values: Sequence[JSON
     return _objects(schema, narrowed)
 
 
-def limit_length(schema: Mapping[str, Any], name: str, longest: int) -> dict[str, Any]:
-    """`schema` with its string property `name`, wherever it is declared at the top level, at most so long."""
+def narrow_text(schema: Mapping[str, Any], name: str, pattern: str) -> dict[str, Any]:
+    """`schema` with its string property `name`, wherever it is declared at the top level, matching `pattern`."""
 
-    def limited(branch: Mapping[str, Any]) -> dict[str, Any]:
-        return _with(branch, name, {"maxLength": longest}) if name in branch["properties"] else dict(branch)
+    def narrowed(branch: Mapping[str, Any]) -> dict[str, Any]:
+        return _with(branch, name, {"pattern": pattern}) if name in branch["properties"] else dict(branch)
 
-    return _objects(schema, limited)
+    return _objects(schema, narrowed)
 
 
 def required_only(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,8 +17,6 @@ GENERATION = {
     "pad_token_id": 0,
     # Calls that are not certain after eight steps do not become so: a small model only costs more.
     "max_denoising_steps": 8,
-    # Trained with the names of the tools alone: five full declarations would cost 600 tokens of prefill.
-    "tool_declarations": False,
     "sampler_config": {"_cls_name": "EntropyBoundSamplerConfig", "entropy_bound": 0.1},
     "t_max": 0.8,
     "t_min": 0.4,

@@ -115,12 +115,18 @@ def test_the_real_models_configuration_is_understood(tiny_folders) -> None:
 
 def test_settings_come_from_the_generation_config(make_checkpoint) -> None:
     folder = make_checkpoint()
-    settings = {"max_denoising_steps": 9, "sampler_config": {"entropy_bound": 0.3}, "tool_declarations": False}
+    settings = {"max_denoising_steps": 9, "sampler_config": {"entropy_bound": 0.3}}
     (folder / "generation_config.json").write_text(json.dumps(settings))
     checkpoint = load_checkpoint(folder, "cpu", "float32")
     assert (checkpoint.sampler.max_steps, checkpoint.sampler.entropy_bound) == (9, 0.3)
     assert checkpoint.sampler.t_max == 0.8
-    assert not checkpoint.declares_tools
+    assert checkpoint.declares_tools
+
+
+def test_the_prompt_style_comes_from_the_tokenizer_config(make_checkpoint) -> None:
+    folder = make_checkpoint()
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tool_declarations": False}))
+    assert not load_checkpoint(folder, "cpu", "float32").declares_tools
 
 
 def test_a_missing_folder(tmp_path) -> None:
