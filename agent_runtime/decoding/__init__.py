@@ -13,12 +13,13 @@ from agent_runtime.errors import UnsupportedSchema
 if TYPE_CHECKING:
     from agent_runtime.decoding.call import ToolCall
     from agent_runtime.decoding.compiler import compile_calls, compile_schema, default_tokenizer
-    from agent_runtime.decoding.grammar import Grammar, Marginals
+    from agent_runtime.decoding.engine import Marginals
+    from agent_runtime.decoding.grammar import Grammar
     from agent_runtime.decoding.loading import load_decoder
 
 _WHERE = {
     "Grammar": "grammar",
-    "Marginals": "grammar",
+    "Marginals": "engine",
     "ToolCall": "call",
     "compile_calls": "compiler",
     "compile_schema": "compiler",
