@@ -13,13 +13,25 @@ is refused with its JSON pointer.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 
 from agent_runtime.decoding import numerals
 from agent_runtime.decoding.containers import Property, arrays, arrays_of_distinct, arrays_with, objects
+from agent_runtime.decoding.keywords import (
+    TYPES,
+    bound_of,
+    count_of,
+    escape,
+    finite_values,
+    is_number,
+    list_of,
+    mapping_of,
+    names_of,
+    refuse_unknown,
+    type_of,
+    types_of,
+)
 from agent_runtime.decoding.listed import DIRECT, listed, nearest, outline
 from agent_runtime.decoding.references import References
 from agent_runtime.decoding.regular import NOTHING, Language, both, either, join, without, word
@@ -33,7 +45,6 @@ Schema: TypeAlias = Mapping[str, Any] | bool
 #: The language of each JSON type; a missing type has no values.
 Values: TypeAlias = dict[str, Language]
 
-TYPES = ("null", "boolean", "number", "string", "array", "object")
 #: How deep values may be nested where the schema does not say: when decoding, and when checking.
 FREE_DEPTH = 2
 CHECKED_DEPTH = 12
@@ -44,17 +55,6 @@ COUNTED_ITEMS = 64
 _DISTINCT_LIMIT = 10
 _MODULUS_LIMIT = 2000
 
-_DIALECTS = ("https://json-schema.org/draft/", "http://json-schema.org/draft-0", "http://json-schema.org/schema")
-_REFUSED = {
-    "$dynamicRef": "a reference that depends on the path of evaluation",
-    "$recursiveRef": "a reference that depends on the path of evaluation",
-    "unevaluatedItems": "which items were evaluated is not known beforehand",
-    "unevaluatedProperties": "which properties were evaluated is not known beforehand",
-    "divisibleBy": "a keyword of draft 3",
-    "extends": "a keyword of draft 3",
-    "disallow": "a keyword of draft 3",
-    "propertyDependencies": "a proposal that is not part of draft 2020-12",
-}
 _OBJECT_KEYWORDS = (
     "properties", "patternProperties", "additionalProperties", "propertyNames", "required", "minProperties",
     "maxProperties", "dependentRequired", "dependentSchemas", "dependencies",
@@ -124,13 +124,8 @@ class SchemaCompiler:
         return self._memo[key]
 
     def _compile(self, schema: Mapping[str, Any], pointer: str, depth: int, closed: bool) -> Values:
-        for keyword, reason in _REFUSED.items():
-            if keyword in schema and schema[keyword] is not True:
-                raise UnsupportedSchema(pointer, keyword, reason)
-        dialect = schema.get("$schema", _DIALECTS[0])
-        if not isinstance(dialect, str) or not dialect.startswith(_DIALECTS):
-            raise UnsupportedSchema(pointer, "$schema", f"the dialect {dialect!r} is not known")
-        types = self._types(schema, pointer)
+        refuse_unknown(schema, pointer)
+        types = types_of(schema, pointer)
         everything = self.universe(depth)
         result = {name: everything[name] for name in everything if name in types}
         builders: dict[str, Callable[[], Language | None]] = {
@@ -148,27 +143,9 @@ class SchemaCompiler:
                     result[name] = built
         return self._apply(result, schema, pointer, depth, closed)
 
-    def _types(self, schema: Mapping[str, Any], pointer: str) -> dict[str, str]:
-        """The allowed types; the value of "number" is "integer" when only whole numbers are."""
-        given = schema.get("type", list(TYPES))
-        names = [given] if isinstance(given, str) else given
-        if not isinstance(names, Sequence):
-            raise UnsupportedSchema(pointer, "type", f"{given!r} is not a type")
-        types: dict[str, str] = {}
-        for name in names:
-            if name == "integer":
-                types.setdefault("number", "integer")
-            elif name in TYPES:
-                types[name] = name
-            else:
-                raise UnsupportedSchema(pointer, "type", f"{name!r} is not a type")
-        if schema.get("nullable") is True and "type" in schema:
-            types["null"] = "null"  # OpenAPI 3.0
-        return types
-
     def _numbers(self, schema: Mapping[str, Any], pointer: str, whole: bool) -> Language | None:
-        low, open_low = self._bound(schema, pointer, "minimum", "exclusiveMinimum", max)
-        high, open_high = self._bound(schema, pointer, "maximum", "exclusiveMaximum", min)
+        low, open_low = bound_of(schema, pointer, "minimum", "exclusiveMinimum", max)
+        high, open_high = bound_of(schema, pointer, "maximum", "exclusiveMaximum", min)
         modulus = schema.get("multipleOf")
         if low is None and high is None and modulus is None and not whole:
             return None
@@ -176,7 +153,7 @@ class SchemaCompiler:
         if whole:
             result = numerals.whole(low, high, open_low, open_high, plain=self.closed)
         if modulus is not None:
-            if not _is_number(modulus) or modulus <= 0:
+            if not is_number(modulus) or modulus <= 0:
                 raise UnsupportedSchema(pointer, "multipleOf", f"{modulus!r} is not a positive number")
             if modulus != int(modulus):
                 raise UnsupportedSchema(pointer, "multipleOf", "only whole numbers are exact in floating point")
@@ -185,27 +162,14 @@ class SchemaCompiler:
             result = both(result, numerals.multiples(int(modulus)))
         return both(result, self.universe(0)["number"]) if self.mode == "sure" and not whole else result
 
-    def _bound(
-        self, schema: Mapping[str, Any], pointer: str, closed: str, opened: str, tighter: Callable[..., Any]
-    ) -> tuple[Decimal | None, bool]:
-        bound, exclusive = schema.get(closed), schema.get(opened)
-        if isinstance(exclusive, bool):  # draft 4
-            exclusive, bound = (bound, None) if exclusive else (None, bound)
-        for keyword, value in ((closed, bound), (opened, exclusive)):
-            if value is not None and not _is_number(value):
-                raise UnsupportedSchema(pointer, keyword, f"{value!r} is not a finite number")
-        if exclusive is not None and (bound is None or tighter(bound, exclusive) == exclusive):
-            return _decimal(exclusive), True
-        return (None if bound is None else _decimal(bound)), False
-
     def _strings(self, schema: Mapping[str, Any], pointer: str) -> Language | None:
-        low, high = self._count(schema, pointer, "minLength", 0), self._count(schema, pointer, "maxLength", None)
+        low, high = count_of(schema, pointer, "minLength", 0), count_of(schema, pointer, "maxLength", None)
         content = string_content(schema, pointer, low or 0, high, self.syntax.spelling, self.mode)
         return None if content is None else self.syntax.string(content)
 
     def _arrays(self, schema: Mapping[str, Any], pointer: str, depth: int, closed: bool) -> Language | None:
-        low = self._count(schema, pointer, "minItems", 0) or 0
-        high = self._count(schema, pointer, "maxItems", None)
+        low = count_of(schema, pointer, "minItems", 0) or 0
+        high = count_of(schema, pointer, "maxItems", None)
         prefix, rest_schema, rest_name = schema.get("prefixItems", []), schema.get("items", True), "items"
         if isinstance(rest_schema, Sequence):  # draft 7
             prefix, rest_schema, rest_name = rest_schema, schema.get("additionalItems", True), "additionalItems"
@@ -227,7 +191,7 @@ class SchemaCompiler:
         ]
         rest = _union(self.values(rest_schema, f"{pointer}/{rest_name}", inside, closed))
         if unique:
-            values = _finite(rest_schema) if not prefix else None
+            values = finite_values(rest_schema) if not prefix else None
             if values is None or len(values) > _DISTINCT_LIMIT:
                 reason = f"only over an enum of at most {_DISTINCT_LIMIT} values"
                 raise UnsupportedSchema(pointer, "uniqueItems", reason)
@@ -235,8 +199,8 @@ class SchemaCompiler:
         else:
             result = arrays(first, rest, low, high)
         if contains is not None:
-            least = self._count(schema, pointer, "minContains", 1)
-            most = self._count(schema, pointer, "maxContains", None)
+            least = count_of(schema, pointer, "minContains", 1)
+            most = count_of(schema, pointer, "maxContains", None)
             match = _union(self.values(contains, f"{pointer}/contains", inside, False))
             exact = _union(self.exact().values(contains, f"{pointer}/contains", inside, False))
             other = without(_union(self.universe(inside)), exact)
@@ -247,9 +211,9 @@ class SchemaCompiler:
     def _objects(self, schema: Mapping[str, Any], pointer: str, depth: int, closed: bool) -> Language | None:
         if not any(keyword in schema for keyword in _OBJECT_KEYWORDS):
             return None
-        properties = _mapping(schema, pointer, "properties")
-        patterns = _mapping(schema, pointer, "patternProperties")
-        required = _names(schema.get("required", []), pointer, "required")
+        properties = mapping_of(schema, pointer, "properties")
+        patterns = mapping_of(schema, pointer, "patternProperties")
+        required = names_of(schema.get("required", []), pointer, "required")
         rest = schema.get("additionalProperties", True)
         if closed and properties and "additionalProperties" not in schema and not patterns:
             rest = False
@@ -268,9 +232,9 @@ class SchemaCompiler:
 
         def value_of(name: str) -> Language:
             found = [pattern for pattern in patterns if contents[pattern].contains(spelled(name, spelling).encode())]
-            pieces = [(patterns[pattern], f"{pointer}/patternProperties/{_escape(pattern)}") for pattern in found]
+            pieces = [(patterns[pattern], f"{pointer}/patternProperties/{escape(pattern)}") for pattern in found]
             if name in properties:
-                pieces.append((properties[name], f"{pointer}/properties/{_escape(name)}"))
+                pieces.append((properties[name], f"{pointer}/properties/{escape(name)}"))
             if not pieces:
                 pieces.append((rest, f"{pointer}/additionalProperties"))
             if not names.contains(spelled(name, spelling).encode()):
@@ -284,7 +248,7 @@ class SchemaCompiler:
             for index, pattern in enumerate(patterns):
                 if chosen >> index & 1:
                     keys = both(keys, contents[pattern])
-                    where = f"{pointer}/patternProperties/{_escape(pattern)}"
+                    where = f"{pointer}/patternProperties/{escape(pattern)}"
                     pieces.append(self.values(patterns[pattern], where, inside, closed))
                 else:
                     keys = without(keys, contents[pattern])
@@ -293,8 +257,8 @@ class SchemaCompiler:
             value = _union(self._all(pieces, inside))
             if keys is not NOTHING and value is not NOTHING:
                 free.append((keys, value))
-        low = self._count(schema, pointer, "minProperties", 0) or 0
-        high = self._count(schema, pointer, "maxProperties", None)
+        low = count_of(schema, pointer, "minProperties", 0) or 0
+        high = count_of(schema, pointer, "maxProperties", None)
         result = objects(self.syntax, known, free, low, high, sure=self.mode == "sure")
         return self._dependencies(result, schema, pointer, depth)
 
@@ -302,16 +266,16 @@ class SchemaCompiler:
         """`dependentRequired`, `dependentSchemas`, and draft 7's `dependencies`, which is either."""
         needs: dict[tuple[str, str], Any] = {}
         for keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
-            for name, need in _mapping(schema, pointer, keyword).items():
+            for name, need in mapping_of(schema, pointer, keyword).items():
                 needs[keyword, name] = need
         for (keyword, name), need in needs.items():
             lacking = self._with_keys({name: Property(NOTHING)}, depth)
             if isinstance(need, Sequence):
                 inner = _union(self.universe(depth - 1))
-                keys = {other: Property(inner, True) for other in (name, *_names(need, pointer, keyword))}
+                keys = {other: Property(inner, True) for other in (name, *names_of(need, pointer, keyword))}
                 holding = self._with_keys(keys, depth)
             else:
-                where = f"{pointer}/{keyword}/{_escape(name)}"
+                where = f"{pointer}/{keyword}/{escape(name)}"
                 holding = self.values(need, where, depth, False).get("object", NOTHING)
             result = both(result, either(lacking, holding))
         return result
@@ -336,7 +300,7 @@ class SchemaCompiler:
         if "$ref" in schema:
             target, where = self.references.resolve(schema, pointer)
             pieces.append(self.values(target, where, depth, alone))
-        options = {name: _list(schema, pointer, name) for name in ("allOf", "anyOf", "oneOf")}
+        options = {name: list_of(schema, pointer, name) for name in ("allOf", "anyOf", "oneOf")}
         for index, part in enumerate(options["allOf"]):
             lone = alone and len(options["allOf"]) == 1
             pieces.append(self.values(part, f"{pointer}/allOf/{index}", depth, lone))
@@ -403,7 +367,7 @@ class SchemaCompiler:
 
     def constant(self, value: Any) -> Language:
         """One value; whole numbers also as decimals (1 and 1.0 are equal)."""
-        if _is_number(value) and value == int(value) and not self.closed:
+        if is_number(value) and value == int(value) and not self.closed:
             number = int(value)
             zero = [word("-0.0")] if number == 0 else []
             return either(join(word(str(number)), either(word(".0"), word(""))), *zero)
@@ -419,7 +383,7 @@ class SchemaCompiler:
         texts = [value for value in values if isinstance(value, str)]
         for value in values:
             if not isinstance(value, str):
-                found.setdefault(_type_of(value), []).append(self.constant(value))
+                found.setdefault(type_of(value), []).append(self.constant(value))
         result = {name: either(*options) for name, options in found.items()}
         if texts:
             result["string"] = self.syntax.string(self._listed(texts))
@@ -433,14 +397,6 @@ class SchemaCompiler:
                 return listed(texts, self.syntax.spelling)
             texts = nearest(texts, self.decoded)
         return literals(texts, self.syntax.spelling)
-
-    def _count(self, schema: Mapping[str, Any], pointer: str, keyword: str, default: int | None) -> int | None:
-        if keyword not in schema:
-            return default
-        value = schema[keyword]
-        if not _is_number(value) or value < 0 or value != int(value):
-            raise UnsupportedSchema(pointer, keyword, f"{value!r} is not a count")
-        return int(value)
 
 
 def _union(values: Values) -> Language:
@@ -457,73 +413,3 @@ def _any(options: Sequence[Values]) -> Values:
 
 def _applicators(schema: Mapping[str, Any]) -> list[str]:
     return [name for name in ("$ref", "allOf", "anyOf", "oneOf", "not", "if", "enum", "const") if name in schema]
-
-
-def _finite(schema: Any) -> list[Any] | None:
-    """The values of an enum, each once; None when `schema` does not list its values."""
-    if not isinstance(schema, Mapping):
-        return None
-    listed = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    if listed is None:
-        listed = {"boolean": [False, True], "null": [None]}.get(str(schema.get("type")))
-    if listed is None:
-        return None
-    distinct = {json.dumps(_plain(value), sort_keys=True): value for value in listed}
-    return list(distinct.values())
-
-
-def _plain(value: Any) -> Any:
-    """`value` with whole floats as integers, so that equal values look the same."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
-
-
-def _type_of(value: Any) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int() | float():
-            return "number"
-        case Mapping():
-            return "object"
-        case _:
-            return "array"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value - value == 0
-
-
-def _decimal(value: float) -> Decimal:
-    """The shortest decimal of a float, which is what canonical texts are compared with."""
-    return Decimal(repr(value)) + 0
-
-
-def _mapping(schema: Mapping[str, Any], pointer: str, keyword: str) -> Mapping[str, Any]:
-    value = schema.get(keyword, {})
-    if not isinstance(value, Mapping):
-        raise UnsupportedSchema(pointer, keyword, f"{value!r} is not an object")
-    return value
-
-
-def _list(schema: Mapping[str, Any], pointer: str, keyword: str) -> Sequence[Any]:
-    value = schema.get(keyword)
-    if keyword in schema and (not isinstance(value, Sequence) or isinstance(value, str) or not value):
-        raise UnsupportedSchema(pointer, keyword, "is not a list of schemas")
-    return value or []
-
-
-def _names(value: Any, pointer: str, keyword: str) -> Sequence[str]:
-    if not isinstance(value, Sequence) or not all(isinstance(name, str) for name in value):
-        raise UnsupportedSchema(pointer, keyword, f"{value!r} is not a list of names")
-    return value
-
-
-def _escape(name: str) -> str:
-    """A reference token of a JSON pointer (RFC 6901)."""
-    return name.replace("~", "~0").replace("/", "~1")
