@@ -13,11 +13,17 @@ from agent_runtime import events
 from agent_runtime.agent import RunResult
 
 
+class _Output(Console):
+    def on_broken_pipe(self) -> None:
+        # Rich would end the process here, with the sandbox still up.
+        raise BrokenPipeError
+
+
 class Live:
     """Prints one line an event to `stream`; colours only when it is a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._console = Console(file=stream, highlight=False, soft_wrap=True)
+        self._console = _Output(file=stream, highlight=False, soft_wrap=True)
 
     def show(self, event: events.Event) -> None:
         """Print what happened."""

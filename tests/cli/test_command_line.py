@@ -233,3 +233,16 @@ def test_doctor_says_what_is_there(environment):
     broken = call("doctor", env={**environment, "DOCKER_HOST": "unix:///nonexistent.sock"})
     assert broken.returncode == 3
     assert "MISSING" in broken.stdout
+
+
+def test_a_reader_that_goes_away_ends_the_run_cleanly(shop, environment):
+    command = [*COMMAND, "run", str(shop), "--task", "x", "--model", "uniform"]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(timeout=90) == 128 + signal.SIGPIPE
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
