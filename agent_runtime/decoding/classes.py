@@ -87,7 +87,7 @@ class ClassWeights:
 
     @property
     def peak(self) -> Floats:
-        """The log-probability of each class's best token within the class, [L, classes]."""
+        """The probability of each class's best token within the class, [L, classes]."""
         return self._sums[2]
 
     @property
@@ -123,7 +123,7 @@ class ClassWeights:
     @cached_property
     def _sums(self) -> tuple[Floats, Floats, Floats]:
         shape = (len(self.logits), self.classes.count)
-        total, entropy, peak = np.empty(shape), np.zeros(shape), np.zeros(shape)
+        total, entropy, peak = np.empty(shape), np.zeros(shape), np.ones(shape)
         total[:, self.classes.single] = self._singles
         if len(self.classes.several):
             several = self.classes.several
@@ -155,11 +155,11 @@ class ClassWeights:
             logarithm = np.log(total)
             entropy = np.where(total > 0, logarithm - mean / total, 0.0)
         sums = np.where(np.isneginf(top), -np.inf, top + logarithm)
-        return sums, entropy, np.where(total > 0, -logarithm, 0.0)
+        return sums, entropy, 1 / np.maximum(total, 1)
 
 
 def _add_up(values: Logits, below: Logits) -> tuple[Floats, Floats, Floats, Ints]:
-    """Of each row: log of the sum of exponentials, entropy, log-probability and place of the greatest.
+    """Of each row: log of the sum of exponentials, entropy, probability and place of the greatest.
 
     `below` is overwritten.
     """
@@ -174,7 +174,7 @@ def _add_up(values: Logits, below: Logits) -> tuple[Floats, Floats, Floats, Ints
     with np.errstate(divide="ignore", invalid="ignore"):
         logarithm = np.log(total)
         entropy = np.where(total > 0, logarithm - mean / total, 0.0)
-    return np.where(np.isneginf(top), -np.inf, top + logarithm), entropy, np.where(total > 0, -logarithm, 0.0), place
+    return np.where(np.isneginf(top), -np.inf, top + logarithm), entropy, 1 / np.maximum(total, 1), place
 
 
 def _by_blocks(logits: Logits, work: Callable[[slice, Logits], None]) -> None:

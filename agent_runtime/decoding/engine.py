@@ -21,6 +21,9 @@ from agent_runtime.decoding.tokenizer import Tokenizer
 from agent_runtime.decoding.vocabulary import Vocabulary
 from agent_runtime.errors import CanvasTooSmall, DecodingError
 
+#: Stands for 0 where a logarithm is taken of a probability.
+_LEAST = 1e-300
+
 
 @dataclass(frozen=True)
 class Marginals:
@@ -31,7 +34,7 @@ class Marginals:
     log_z: float
     """Log of the total weight of all members that fit."""
     _weights: ClassWeights
-    _chances: Floats
+    _chance: Floats
 
     @cached_property
     def argmax(self) -> torch.Tensor:
@@ -41,7 +44,7 @@ class Marginals:
     @cached_property
     def max_logp(self) -> torch.Tensor:
         """Float32 [L]: the log-probability of `argmax`."""
-        return torch.from_numpy(self._best.max(axis=1)).float()
+        return torch.from_numpy(np.log(self._best.max(axis=1))).float()
 
     @property
     def forced(self) -> torch.Tensor:
@@ -50,15 +53,17 @@ class Marginals:
 
     @cached_property
     def _best(self) -> Floats:
-        """The log-probability of the best token of each class, [L, classes]."""
-        return self._chances + self._weights.peak
+        """The probability of the best token of each class, [L, classes]."""
+        return self._chance * self._weights.peak
 
     @cached_property
     def _shift(self) -> Floats:
         """What to add to a token's logit for its log-probability, by class; -inf where it cannot stand."""
         total = self._weights.total
-        possible = np.isfinite(self._chances) & np.isfinite(total)
-        return np.subtract(self._chances, total, out=np.full_like(total, -np.inf), where=possible)
+        with np.errstate(divide="ignore"):
+            chances = np.log(self._chance)
+        possible = np.isfinite(chances) & np.isfinite(total)
+        return np.subtract(chances, total, out=np.full_like(total, -np.inf), where=possible)
 
     def token_logp(self) -> torch.Tensor:
         """Float32 [L, V]: log-probabilities, -inf for tokens that no member has there."""
@@ -117,12 +122,11 @@ class Engine:
     def marginals(self, logits: Logits) -> Marginals:
         lattice = self._lattice(len(logits))
         weights = ClassWeights(self.classes, logits)
-        log_z, chances = lattice.marginals(_usable(weights.total))
+        log_z, chance = lattice.marginals(_usable(weights.total))
         _check(log_z)
-        chance = np.exp(chances)
-        between = np.multiply(chance, chances, out=np.zeros_like(chance), where=chance > 0)
-        entropy = (chance * weights.entropy - between).sum(axis=1).clip(min=0.0)
-        return Marginals(torch.from_numpy(entropy).float(), log_z, weights, chances)
+        between = np.log(np.maximum(chance, _LEAST))
+        entropy = np.einsum("lc,lc->l", chance, weights.entropy - between).clip(min=0.0)
+        return Marginals(torch.from_numpy(entropy).float(), log_z, weights, chance)
 
     def pinned(self, length: int) -> Ints:
         self._lattice(length)

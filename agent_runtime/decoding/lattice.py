@@ -117,7 +117,7 @@ class Lattice:
         return float(score[0, 0]), classes
 
     def marginals(self, weights: Floats) -> tuple[float, Floats]:
-        """Log of the sum over all paths, and the log-probability of each class at each position."""
+        """Log of the sum over all paths, and the probability of each class at each position."""
         fast = self._marginals_rescaled(weights)
         return fast if fast is not None else self._marginals_log(weights)
 
@@ -183,8 +183,7 @@ class Lattice:
         around = np.add.reduceat(around, self.set_pair_start, axis=1)
         chance *= np.add.reduceat(np.take(around, self.set_by_label, axis=1), self.label_start, axis=1)
         chance /= chance.sum(axis=1, keepdims=True)
-        with np.errstate(divide="ignore"):
-            return log_z, np.log(chance, out=chance)
+        return log_z, chance
 
     def _backward_rescaled(self, weights: Floats) -> tuple[Floats, Floats, Floats, float] | None:
         """Chances of classes and of their sets, sums from each state to the end, and the log of the whole.
@@ -234,7 +233,7 @@ class Lattice:
         around = done[:-1, self.source_by_set] + rest[1:, self.target_by_set]
         around = _log_sum(around, self.set_pair_start, self.set_of_pair[self.pair_by_set])
         around = _log_sum(around[:, self.set_by_label], self.label_start, self.label_of_edge)
-        return log_z, weights + around - log_z
+        return log_z, np.exp(weights + around - log_z)
 
     def _backward_log(self, weights: Floats) -> tuple[Floats, Floats]:
         """Log-weights of pairs [L, pairs + 1], and of all ways from each state to the end [L + 1, states]."""
