@@ -49,13 +49,18 @@ def compile_schema(schema: Schema, tokenizer: Tokenizer, syntax: SyntaxName = "g
 
 
 def compile_calls(
-    tools: Mapping[str, Schema], tokenizer: Tokenizer, syntax: SyntaxName = "gemma", allow_text: bool = False
+    tools: Mapping[str, Schema],
+    tokenizer: Tokenizer,
+    syntax: SyntaxName = "gemma",
+    allow_text: bool = False,
+    most: int = 1,
 ) -> Grammar:
     """The grammar of one call, `<|tool_call>call:NAME{…}<tool_call|>`, of one of `tools` (name → schema).
 
     A call is *closed*: its objects have only the properties that are declared (unless the schema says
     `additionalProperties`), and integers are written without a point. With `allow_text` a plain text,
-    ended by `<turn|>` if the vocabulary has it, is a member too; `parse` gives it as `str`.
+    ended by `<turn|>` if the vocabulary has it, is a member too; `parse` gives it as `str`. With `most`
+    above 1 a member is one to `most` calls in a row, and `parse` gives a list of them.
     """
     form = _syntax(syntax)
     for name in tools:
@@ -69,19 +74,18 @@ def compile_calls(
             if arguments is NOTHING:
                 raise UnsupportedSchema(f"/{name}", "type", "the arguments of a tool are an object")
             options.append(join(word(name), arguments))
-        calls = join(word((CALL,)), word("call:"), either(*options), word((CALL_END,)))
+        call = join(word((CALL,)), word("call:"), either(*options), word((CALL_END,)))
+        calls = repeat(call, 1, most)
         return either(calls, _plain_text(tokenizer)) if allow_text else calls
 
     def read(text: Sequence[int]) -> Value:
         if text[0] != CALL:
             return bytes(text[: -1 if text[-1] == TURN_END else None]).decode()
-        brace = list(text).index(0x7B)
-        name = bytes(text[len("call:") + 1 : brace]).decode()
-        arguments = form.read(text[brace:-1])
-        assert isinstance(arguments, Mapping)
-        return ToolCall(name, arguments)
+        ends = [at + 1 for at, symbol in enumerate(text) if symbol == CALL_END]
+        calls = [_read_call(text[start:end], form) for start, end in zip([0, *ends], ends, strict=False)]
+        return calls[0] if most == 1 else calls
 
-    key = ("calls", syntax, allow_text, _digest(tools))
+    key = ("calls", syntax, allow_text, most, _digest(tools))
     return _cached(tokenizer, key, language, read, list(tools.values()))
 
 
@@ -125,6 +129,13 @@ def _free_strings(schema: object) -> int:
         return 0 if "enum" in schema or "const" in schema else 1
     inner = schema.get("properties", {})
     return sum(map(_free_strings, inner.values())) if isinstance(inner, Mapping) else 0
+
+
+def _read_call(text: Sequence[int], form: Syntax) -> ToolCall:
+    brace = list(text).index(0x7B)
+    arguments = form.read(text[brace:-1])
+    assert isinstance(arguments, Mapping)
+    return ToolCall(bytes(text[len("call:") + 1 : brace]).decode(), arguments)
 
 
 def _plain_text(tokenizer: Tokenizer) -> Language:

@@ -18,14 +18,14 @@ from agent_runtime.decoding.automaton import Ints, TokenAutomaton
 from agent_runtime.decoding.call import ToolCall
 from agent_runtime.decoding.classes import Logits
 from agent_runtime.decoding.engine import Engine, Marginals, engine
-from agent_runtime.decoding.regular import SPECIALS, Language
+from agent_runtime.decoding.regular import NOTHING, SPECIALS, Language
 from agent_runtime.decoding.schema import Mode
 from agent_runtime.decoding.tokenizer import Tokenizer
 from agent_runtime.errors import DecodingError
 
 __all__ = ["Grammar", "Marginals", "Value"]
 
-Value: TypeAlias = "JSON | ToolCall"
+Value: TypeAlias = "JSON | ToolCall | Sequence[ToolCall]"
 #: How often a draw is repeated when the check rejects it, before the smaller language is drawn from.
 _DRAWS = 4
 #: A guess of how many tokens a free string takes in a typical call.
@@ -147,6 +147,23 @@ class Grammar:
             text += spelled
         return text
 
+    def continued(self, tokens: Sequence[int] | torch.Tensor) -> Grammar:
+        """The grammar of what may follow `tokens`, for a member that goes on on a next canvas.
+
+        `parse` of the result gives the value of the whole. `DecodingError` when no member begins so.
+        """
+        begun = self._text(tokens)
+
+        def language_of(mode: Mode, decoded: Sequence[str]) -> Language:
+            return self._language_of(mode, decoded).after(begun)
+
+        def read(text: Sequence[int]) -> Value:
+            return self._read([*begun, *text])
+
+        if language_of("exact", ()) is NOTHING:
+            raise DecodingError("no member of the grammar begins with these tokens")
+        return Grammar(self.tokenizer, language_of, read, self._free_strings)
+
     def _each(
         self,
         logp: torch.Tensor,
@@ -170,12 +187,11 @@ class Grammar:
 def _texts(value: Value) -> list[str]:
     """Every text inside a value."""
     if isinstance(value, ToolCall):
-        value = value.arguments
+        return _texts(value.arguments)
     if isinstance(value, str):
         return [value]
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    return [text for item in value for text in _texts(item)] if isinstance(value, Sequence) else []
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, Sequence) else ()
+    return [text for item in items for text in _texts(item)]
 
 
 def _as_array(logp: torch.Tensor) -> Logits:

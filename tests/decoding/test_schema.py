@@ -267,6 +267,34 @@ def test_a_call_has_declared_properties_only(tokenizer):
     assert compile_calls({"f": merged}, tokenizer).contains(to_ids(render_call("f", {"a": 1, "b": 2}), tokenizer))
 
 
+def test_several_calls_on_one_canvas(tokenizer):
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    grammar = compile_calls({"f": schema, "g": schema}, tokenizer, most=3)
+    two = [*to_ids(render_call("f", {"a": 1}), tokenizer), *to_ids(render_call("g", {"a": 2}), tokenizer)]
+    assert grammar.parse(two) == [ToolCall("f", {"a": 1}), ToolCall("g", {"a": 2})]
+    assert not grammar.contains(two * 2)
+    for calls in draw(grammar, 4):
+        assert 1 <= len(calls) <= 3
+
+
+def test_a_long_call_goes_on_on_a_next_canvas(tokenizer):
+    schema = {"type": "object", "properties": {"text": {"type": "string", "maxLength": 30}}, "required": ["text"]}
+    grammar = compile_calls({"f": schema}, tokenizer)
+    whole = to_ids(render_call("f", {"text": "first, second and third"}), tokenizer)
+    for cut in range(1, len(whole)):
+        rest = grammar.continued(whole[:cut])
+        assert rest.parse(whole[cut:]) == ToolCall("f", {"text": "first, second and third"})
+    assert rest.min_length == 1
+    opening = whole.index(tokenizer.special('<|"|>')) + 1
+    begun = grammar.continued(whole[: opening + 3])
+    logits = torch.randn(32, tokenizer.vocab_size, generator=torch.Generator().manual_seed(3))
+    call = begun.parse(begun.viterbi(logits))
+    assert call.arguments["text"].startswith(tokenizer.decode(whole[opening : opening + 3]))
+    assert len(call.arguments["text"]) <= 30
+    with pytest.raises(DecodingError, match="begins"):
+        grammar.continued(tokenizer.encode("x"))
+
+
 def test_parse_explains_what_is_no_member(tokenizer):
     grammar = compile_schema({"type": "integer"}, tokenizer, "json")
     with pytest.raises(DecodingError, match="not a member"):
