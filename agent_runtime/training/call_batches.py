@@ -21,8 +21,11 @@ from agent_runtime.training.shards import Source
 
 #: Positions of a row: transcript and canvases.
 CONTEXT, CANVAS = 512, 256
-#: Loss weights on a canvas: noisy tokens of the call, clean ones, padding behind the call.
-NOISY, CLEAN, TAIL = 1.0, 0.2, 0.05
+#: Loss weights on a canvas: noisy tokens of the call, clean ones, padding behind the call. With 0.05 for padding
+#: a call that filled its canvas with a senseless string beat a short one, whose many ends were each unsure.
+NOISY, CLEAN, TAIL = 1.0, 0.2, 0.3
+#: Share of canvases that are all noise, as every canvas is at its first step.
+FRESH = 0.4
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,10 @@ def batch(transcripts: list[Transcript], scribe: Scribe, noise: Noise, rng: np.r
             if clean is None or at + len(clean) > CANVAS:
                 continue
             span = slice(at, at + len(clean))
-            noisy = rng.random(len(clean)) < rng.uniform(0.05, 1.0)
+            noisy = rng.random(len(clean)) < (1.0 if rng.random() < FRESH else rng.uniform(0.05, 1.0))
             if rng.random() < 0.5:
                 noisy[:3] = False
-                noisy &= clean >= noise.first
+                noisy &= (clean >= noise.first) | (clean == eos) | (clean == pad)
             out.tokens[row, span] = np.where(noisy, rng.integers(noise.first, noise.vocab, len(clean)), clean)
             out.targets[row, span] = clean
             out.weights[row, span] = np.where(noisy, NOISY, CLEAN)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 
 from agent_runtime.decoding.edit_evidence import Scorer
 from agent_runtime.decoding.edits import enumerate_edits
-from agent_runtime.decoding.lexer import LexError, join, lex
+from agent_runtime.decoding.lexer import join, lex
 from agent_runtime.decoding.ranking import rank_edits
 from agent_runtime.training import bugs
 from agent_runtime.training.corpus import Function
@@ -78,8 +78,8 @@ def cases(functions: Sequence[Function], count: int, seed: int) -> list[Case]:
 
 
 def squeeze(source: str) -> str:
-    """A source without its layout, to compare edits that differ in spaces alone."""
-    return "\x00".join(item.text for item in lex(source))
+    """A source without white space, to compare edits that differ in layout alone."""
+    return "".join(source.split())
 
 
 def evaluate(scorer: Scorer, items: Sequence[Case]) -> Report:
@@ -92,7 +92,7 @@ def evaluate(scorer: Scorer, items: Sequence[Case]) -> Report:
             edits = enumerate_edits(item.broken)
             wanted = squeeze(item.fixed)
             right = {index for index, edit in enumerate(edits) if squeeze(edit.apply(item.broken)) == wanted}
-        except (SyntaxError, LexError):
+        except SyntaxError:
             continue
         if not right:
             continue
