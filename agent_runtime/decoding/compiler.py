@@ -108,6 +108,10 @@ def _cached(
             empty = grammar.min_length < 0
         except TooLarge as error:
             raise UnsupportedSchema("", "schema", str(error)) from error
+        except RecursionError as error:
+            raise UnsupportedSchema("", "schema", "it is nested too deeply") from error
+        except UnicodeEncodeError as error:
+            raise UnsupportedSchema("", "schema", "it has half a surrogate pair, which is no character") from error
         if empty:
             raise UnsupportedSchema("", "schema", "no value that the tokenizer can write satisfies it")
         known[key] = grammar
@@ -118,7 +122,12 @@ def _cached(
 
 
 def _digest(schema: object) -> bytes:
-    return sha256(json.dumps(schema, sort_keys=True).encode()).digest()
+    try:
+        return sha256(json.dumps(schema, sort_keys=True).encode()).digest()
+    except RecursionError as error:
+        raise UnsupportedSchema("", "schema", "it is nested too deeply") from error
+    except TypeError as error:
+        raise UnsupportedSchema("", "schema", f"it is not JSON: {error}") from error
 
 
 def _free_strings(schema: object) -> int:

@@ -94,6 +94,9 @@ def objects(
         here = join(entry, rest(index + 1, min(cap, count + 1)))
         return here if known[name].required else either(here, rest(index + 1, count))
 
+    for index in reversed(range(len(gaps))):  # from the end, so that many properties are no deep recursion
+        for count in reversed(range(cap + 1)):
+            rest(index, count)
     return join(word("{"), rest(0, 0), word("}"))
 
 

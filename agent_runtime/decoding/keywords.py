@@ -77,6 +77,14 @@ def count_of(schema: Mapping[str, Any], pointer: str, keyword: str, default: int
     return int(value)
 
 
+def flag_of(schema: Mapping[str, Any], pointer: str, keyword: str) -> bool:
+    """A keyword that is true or false; false when it is left out."""
+    value = schema.get(keyword, False)
+    if not isinstance(value, bool):
+        raise UnsupportedSchema(pointer, keyword, f"{value!r} is neither true nor false")
+    return value
+
+
 def finite_values(schema: Any) -> list[Any] | None:
     """The values of an enum, each once; None when `schema` does not list its values."""
     if not isinstance(schema, Mapping):
@@ -137,7 +145,7 @@ def list_of(schema: Mapping[str, Any], pointer: str, keyword: str) -> Sequence[A
 
 
 def names_of(value: Any, pointer: str, keyword: str) -> Sequence[str]:
-    if not isinstance(value, Sequence) or not all(isinstance(name, str) for name in value):
+    if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(name, str) for name in value):
         raise UnsupportedSchema(pointer, keyword, f"{value!r} is not a list of names")
     return value
 

@@ -30,8 +30,6 @@ class PatternError(ValueError):
 @lru_cache(maxsize=1024)
 def contains_match(pattern: str, spelling: Spelling) -> Language:
     """Every text in which `pattern` matches somewhere; `PatternError` when it cannot be expressed."""
-    if not isinstance(pattern, str):
-        raise PatternError(f"{pattern!r} is not a string")
     parser = _Parser(pattern, spelling)
     result = parser.alternatives()
     if parser.at < len(pattern):

@@ -24,6 +24,7 @@ from agent_runtime.decoding.keywords import (
     count_of,
     escape,
     finite_values,
+    flag_of,
     is_number,
     list_of,
     mapping_of,
@@ -178,7 +179,7 @@ class SchemaCompiler:
         if not isinstance(prefix, Sequence):
             raise UnsupportedSchema(pointer, "prefixItems", f"{prefix!r} is not a list")
         contains = schema.get("contains")
-        unique = schema.get("uniqueItems", False) is True and (high is None or high > 1)
+        unique = flag_of(schema, pointer, "uniqueItems") and (high is None or high > 1)
         if not prefix and rest_schema is True and not low and high is None and contains is None and not unique:
             return None
         if high is not None and high > COUNTED_ITEMS and self.mode != "exact":
@@ -367,6 +368,8 @@ class SchemaCompiler:
 
     def constant(self, value: Any) -> Language:
         """One value; whole numbers also as decimals (1 and 1.0 are equal)."""
+        if isinstance(value, float) and not is_number(value):
+            return NOTHING  # NaN and infinity are no JSON
         if is_number(value) and value == int(value) and not self.closed:
             number = int(value)
             zero = [word("-0.0")] if number == 0 else []

@@ -31,14 +31,16 @@ def string_content(
         high = min(high, max(low, SURE_LENGTH))
     pieces: list[Language] = []
     pattern = schema.get("pattern")
-    if pattern is not None:
+    if pattern is not None or "pattern" in schema:
+        if not isinstance(pattern, str):
+            raise UnsupportedSchema(pointer, "pattern", f"{pattern!r} is not a string")
         try:
             pieces.append(contains_match(pattern, spelling))
         except PatternError as error:
             raise UnsupportedSchema(pointer, "pattern", str(error)) from error
     if "format" in schema and "type" in schema:
         # Without a type the standard calls a format a mere annotation, and so do we.
-        name = schema["format"]
+        name = str(schema["format"])
         if name in UNSUPPORTED_FORMATS:
             raise UnsupportedSchema(pointer, "format", f"{name!r} is not expressed as a grammar")
         if name in FORMATS:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
 import time
 
 import jsonschema
@@ -144,6 +146,44 @@ def test_what_cannot_be_held_is_refused_by_name(schema, pointer, keyword, tokeni
     with pytest.raises(UnsupportedSchema) as refusal:
         compile_schema(schema, tokenizer, "json")
     assert (refusal.value.pointer, refusal.value.keyword) == (pointer, keyword)
+
+
+KEYWORDS = (
+    "type enum const properties required additionalProperties patternProperties propertyNames minProperties "
+    "maxProperties dependentRequired dependentSchemas dependencies items prefixItems additionalItems minItems maxItems "
+    "contains minContains maxContains uniqueItems minLength maxLength pattern format minimum maximum exclusiveMinimum "
+    "exclusiveMaximum multipleOf allOf anyOf oneOf not if then else $ref $defs $id $anchor $schema nullable title"
+)
+ODD_VALUES = (
+    None, True, False, 0, -1, 2.0, 2.5, 1e400, float("nan"), 10**30, "", "a", "object", "date", "(", "[a", "#",
+    "#/$defs/a", "\ud800", [], ["a"], [1], [{}], [[]], {}, {"a": 1}, {"a": {}}, {"a": ["b"]}, {"(": {}},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_malformed_schemas_compile_or_are_refused_but_never_crash(seed, tokenizer):
+    rng = random.Random(seed)
+    for _ in range(60):
+        schema = {keyword: rng.choice(ODD_VALUES) for keyword in rng.sample(KEYWORDS.split(), rng.randint(1, 4))}
+        if rng.random() < 0.5:
+            schema["type"] = rng.choice(["array", "object", "string", "number"])
+        with contextlib.suppress(UnsupportedSchema):
+            compile_schema(schema, tokenizer, "json")
+
+
+def test_hundreds_of_properties_and_deep_nesting(tokenizer):
+    schema = {
+        "type": "object",
+        "properties": {f"p{n}": {"const": 1} for n in range(520)},
+        "additionalProperties": False,
+    }
+    assert accepts(schema, {"p0": 1, "p519": 1})
+    assert not accepts(schema, {"p520": 1})
+    nested = {"type": "integer"}
+    for _ in range(2000):
+        nested = {"allOf": [nested]}
+    with pytest.raises(UnsupportedSchema, match="deeply"):
+        compile_schema(nested, tokenizer)
 
 
 def test_c2_a_pattern_and_a_length_both_hold():
