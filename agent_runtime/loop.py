@@ -13,10 +13,9 @@ from typing import Any, Literal
 
 import anyio
 
-from agent_runtime import events, repair
+from agent_runtime import decoding, events, repair
 from agent_runtime.chat import render_prompt, render_response
 from agent_runtime.context import Run, record
-from agent_runtime.decoding import compile_calls
 from agent_runtime.decoding.call import ToolCall
 from agent_runtime.decoding.decoder import Decoded, Timed, now_ns
 from agent_runtime.errors import DecodingError, UsageError
@@ -66,7 +65,7 @@ async def chat(run: Run) -> ToolCall:
     schemas = sayable(run.tools, run.known, proposal, guided=run.agent.edit_canvases)
     with run.trace.chat() as span:
         started = now_ns()
-        grammar = await run.in_decoder(compile_calls, schemas, run.decoder.tokenizer)
+        grammar = await run.in_decoder(decoding.compile_calls, schemas, run.decoder.tokenizer)
         run.trace.record(conventions.CONSTRAINT, started, now_ns(), {"agent_runtime.tools": len(schemas)})
         new = run.transcript.since(run.decoder.position)
         prefill: Timed = await run.in_decoder(run.decoder.prefill, new)

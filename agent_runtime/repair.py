@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from agent_runtime import events
 from agent_runtime.context import Proposal, Run
 from agent_runtime.decoding.edits import enumerate_edits
-from agent_runtime.decoding.ranking import rank_edits
 from agent_runtime.errors import SandboxLost
 from agent_runtime.sandboxes.contract import ToolResult
 from agent_runtime.traces import conventions
@@ -39,6 +38,9 @@ async def propose(run: Run) -> None:
 
 def _rank(run: Run, path: str, content: bytes) -> list[Proposal]:
     """Untried edits of one file, best first; none for a file that is not valid Python in UTF-8."""
+    # Imported here: it imports torch (1.8 s), which is to happen while the sandbox starts.
+    from agent_runtime.decoding.ranking import rank_edits
+
     try:
         source = content.decode("utf-8")
         edits = enumerate_edits(source, exclude=run.known.tried.get(path, set()), limit=MAX_EDITS)
