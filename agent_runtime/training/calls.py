@@ -169,7 +169,7 @@ class Oracle:
     def look(self, inspected: bool) -> None:
         """Search now and then, then inspect the file."""
         rng = self.rng
-        if not inspected and rng.random() < 0.2:
+        if not inspected and rng.random() < 0.06:
             pattern = rng.choice([f"def {self.name}", self.name, "def "])
             hits = [f"{self.file}:1: {self.broken.splitlines()[0]}"] + (
                 [f"{self.test}:{rng.randint(3, 9)}: def test_{self.name}():"]
