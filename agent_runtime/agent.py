@@ -57,7 +57,7 @@ class Agent(BaseModel):
     candidates: int = Field(default=64, ge=1)
     """Edits that one `patch` step may try, best first, before the step ends."""
 
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, lt=2**32)
     """Seeds the canvas noise: the same seed, model and repository give the same run."""
 
     @field_validator("tools")

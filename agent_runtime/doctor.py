@@ -53,7 +53,7 @@ def _git() -> Check:
 
 
 def _packages() -> Check:
-    names = ("torch", "transformers", "anyio", "docker", "opentelemetry-sdk")
+    names = ("torch", "anyio", "docker", "pydantic", "opentelemetry-sdk")
     try:
         found = ", ".join(f"{name} {version(name)}" for name in names)
     except PackageNotFoundError as error:

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 
 from agent_runtime.agent import Agent
 from agent_runtime.decoding import load_decoder
-from agent_runtime.errors import RepositoryError, SandboxLost, UsageError
+from agent_runtime.decoding.decoder import Decoder
+from agent_runtime.errors import AgentRuntimeError, RepositoryError, SandboxLost, UsageError
 from agent_runtime.run_folder import new_run_id, state_folder
 from agent_runtime.session import run
 
@@ -33,12 +35,10 @@ async def evaluate(
     if done:
         tell(f"{len(done)} tasks are already in {out} and are not run again")
     decoder = await anyio.to_thread.run_sync(load_decoder, agent.model)
-    empty = decoder.fork()
     results = out / "tasks.jsonl"
     for index, repo in enumerate(repositories, start=1):
         if repo.name in done:
             continue
-        decoder.restore(empty)
         found = await _one(agent, repo, task, out / "runs" / f"{repo.name}-{new_run_id()}", decoder)
         done[repo.name] = found
         with results.open("a") as lines:
@@ -59,9 +59,16 @@ async def evaluate(
     }
 
 
-async def _one(agent: Agent, repo: Path, task: str, run_dir: Path, decoder: Any) -> dict[str, Any]:
+async def _one(agent: Agent, repo: Path, task: str, run_dir: Path, decoder: Decoder) -> dict[str, Any]:
+    empty = decoder.fork()
+    # A sandbox that was lost says nothing about the agent: such a task is run once more.
+    attempts = AsyncRetrying(retry=retry_if_exception(_is_retryable), stop=stop_after_attempt(2), reraise=True)
     try:
-        result = await run(agent, repo, task, out=run_dir, decoder=decoder)
+        async for attempt in attempts:
+            number = attempt.retry_state.attempt_number
+            with attempt:
+                decoder.restore(empty)
+                result = await run(agent, repo, task, out=run_dir / f"attempt-{number}", decoder=decoder)
     except (RepositoryError, SandboxLost, UsageError) as error:
         blank = {"steps": 0, "patches_tried": 0, "seconds": 0.0, "latency": {}}
         return {"task": repo.name, "status": "failed", "reason": str(error), **blank, "run_dir": str(run_dir)}
@@ -75,6 +82,10 @@ async def _one(agent: Agent, repo: Path, task: str, run_dir: Path, decoder: Any)
         "latency": result.latency,
         "run_dir": str(result.run_dir),
     }
+
+
+def _is_retryable(error: BaseException) -> bool:
+    return isinstance(error, AgentRuntimeError) and error.retryable
 
 
 def _repositories(folder: Path) -> list[Path]:

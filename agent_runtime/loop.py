@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import anyio
+from jsonschema.exceptions import best_match
 
 from agent_runtime import decoding, events, repair
 from agent_runtime.chat import render_prompt, render_response
@@ -76,9 +77,7 @@ async def chat(run: Run) -> ToolCall:
         for phase in (prefill, *decoded.phases):
             record(run.trace, phase)
         span.set_attributes(_chat_attributes(run, decoded, len(new)))
-    call = decoded.value
-    if not isinstance(call, ToolCall):
-        raise DecodingError("the model answered with text where a tool call was due")
+    call = checked(run, decoded)
     run.transcript.append_ids(decoded.tokens)
     run.budget.tokens = len(run.transcript)
     run.committed = anyio.Event()
@@ -95,6 +94,17 @@ async def chat(run: Run) -> ToolCall:
             canvas_length=decoded.canvas_length,
         )
     )
+    return call
+
+
+def checked(run: Run, decoded: Decoded) -> ToolCall:
+    """The decoded call; a call that its tool's own schema does not admit is a bug in the grammar, told loudly."""
+    call = decoded.value
+    if not isinstance(call, ToolCall):
+        raise DecodingError("the model answered with text where a tool call was due")
+    error = best_match(run.validators[call.name].iter_errors(dict(call.arguments)))
+    if error is not None:
+        raise DecodingError(f"the grammar let through a call of {call.name!r} that is not valid: {error.message}")
     return call
 
 

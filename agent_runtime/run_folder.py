@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,29 +34,40 @@ class RunFolder:
     """Writes `events.jsonl`, `patch.diff` and `result.json`."""
 
     def __init__(self, path: Path) -> None:
-        try:
+        self.path = path
+        with self._writing():
             path.mkdir(parents=True, exist_ok=True)
             if (path / "events.jsonl").exists():
                 raise UsageError(f"{path} already holds a run: give --out another folder")
             self._events = os.open(path / "events.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        except OSError as error:
-            raise UsageError(f"the run folder {path} cannot be written: {error.strerror}") from error
-        self.path = path
 
     def append(self, event: Event) -> None:
-        """Add one event as one line."""
-        os.write(self._events, event.model_dump_json().encode() + b"\n")
+        """Add one event as one line. Raises `UsageError` where the disk is full, like all that writes here."""
+        line = event.model_dump_json().encode() + b"\n"
+        with self._writing():
+            while line:  # a disk that fills up takes the beginning of a line before it refuses the rest
+                line = line[os.write(self._events, line) :]
 
     def write_patch(self, patch: bytes) -> None:
         """Keep the patch byte for byte."""
-        (self.path / "patch.diff").write_bytes(patch)
+        with self._writing():
+            (self.path / "patch.diff").write_bytes(patch)
 
     def write_result(self, result: dict[str, Any]) -> None:
         """Replace `result.json` in one rename, so that a reader never sees half of it."""
         temporary = self.path / ".result.json"
-        temporary.write_text(json.dumps(result, indent=2) + "\n")
-        temporary.replace(self.path / "result.json")
+        with self._writing():
+            temporary.write_text(json.dumps(result, indent=2) + "\n")
+            temporary.replace(self.path / "result.json")
 
     def close(self) -> None:
         """Close the event file; the folder stays."""
         os.close(self._events)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            reason = f"the run folder {self.path} cannot be written: {error.strerror}"
+            raise UsageError(f"{reason}; give --out a folder on a disk with free space") from error

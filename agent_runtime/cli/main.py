@@ -33,6 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_eval(commands)
     _add_trace(commands)
     _add_bench(commands)
+    _add_schema(commands)
     doctor = commands.add_parser("doctor", help="say what is there, what is missing, and what to do")
     doctor.add_argument("--json", action="store_true", help="print one JSON object")
     doctor.set_defaults(handler="agent_runtime.cli.doctor")
@@ -60,7 +61,7 @@ def _add_agent_options(parser: argparse.ArgumentParser, *, timeout: float) -> No
         metavar="S",
         help=f"seconds at most (default {timeout:g})",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the canvas noise")
+    parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="seed of the canvas noise")
 
 
 def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -126,10 +127,29 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     bench.set_defaults(handler="agent_runtime.cli.bench")
 
 
+def _add_schema(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    schema = commands.add_parser("schema", help="what a grammar makes of a JSON Schema")
+    actions = schema.add_subparsers(dest="action", metavar="ACTION", required=True)
+    check = actions.add_parser("check", help="compile schemas, or say which keyword is refused and where")
+    check.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    sample = actions.add_parser("sample", help="print valid values, decoded from random logits")
+    sample.add_argument("file", type=Path, metavar="FILE")
+    sample.add_argument("-n", type=_positive_int, default=5, help="how many (default 5)")
+    sample.add_argument("--seed", type=int, default=0, metavar="N")
+    schema.set_defaults(handler="agent_runtime.cli.schema")
+
+
 def _positive_int(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a positive whole number")
+    return value
+
+
+def _seed(text: str) -> int:
+    value = int(text)
+    if not 0 <= value < 2**32:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and {2**32 - 1}")
     return value
 
 

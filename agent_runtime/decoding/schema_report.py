@@ -26,6 +26,13 @@ class SchemaCheck:
     keyword: str = ""
     reason: str = ""
 
+    def __str__(self) -> str:
+        if self.ok:
+            return (
+                f"{self.file}: ok, {self.states} states, {self.classes} token classes, shortest {self.shortest} tokens"
+            )
+        return f"{self.file}: refused, {self.keyword!r} at {self.pointer or '/'}: {self.reason}"
+
 
 def read_schema(path: Path) -> Any:
     """The schema in a file; `UsageError` when it cannot be read or is not JSON."""

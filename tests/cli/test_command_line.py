@@ -246,3 +246,17 @@ def test_a_reader_that_goes_away_ends_the_run_cleanly(shop, environment):
         assert process.wait(timeout=90) == 128 + signal.SIGPIPE
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
+
+
+def test_schemas_are_checked_and_sampled(tmp_path, environment):
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good.write_text('{"type": "object", "properties": {"n": {"type": "integer", "maximum": 9}}, "required": ["n"]}')
+    bad.write_text('{"properties": {"b": {"unevaluatedItems": false}}}')
+    checked = call("schema", "check", good, bad, env=environment)
+    assert checked.returncode == 2
+    assert "good.json: ok" in checked.stdout
+    assert "bad.json: refused, 'unevaluatedItems' at /properties/b" in checked.stdout
+    sampled = call("schema", "sample", good, "-n", 3, env=environment)
+    assert [json.loads(line)["n"] <= 9 for line in sampled.stdout.splitlines()] == [True] * 3
+    missing = call("schema", "check", tmp_path / "nowhere.json", env=environment)
+    assert (missing.returncode, len(missing.stderr.splitlines())) == (2, 1)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import random
 
+import llguidance
 import pytest
 
 from agent_runtime.decoding import compile_schema, default_tokenizer
-
-llguidance = pytest.importorskip("llguidance")
 
 LEAVES = [
     {"type": "integer", "minimum": -12, "maximum": 105},

@@ -82,7 +82,7 @@ def test_calls_of_the_built_in_tools_validate():
     tools = {name: tool.parameters for name, tool in builtin_tools().items()}
     grammar = compile_calls(tools, default_tokenizer())
     seen = set()
-    for call in drawn(grammar, 100, torch.Generator().manual_seed(1)):
+    for call in drawn(grammar, 1000, torch.Generator().manual_seed(1)):
         assert not invalid(tools[call.name], [call.arguments])
         seen.add(call.name)
     assert len(seen) > 1

@@ -3,17 +3,14 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import grpc
 import numpy as np
 import pytest
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as service
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-grpc = pytest.importorskip("grpc")
-pytest.importorskip("opentelemetry.exporter.otlp.proto.grpc.trace_exporter")
-service = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc")
-
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse  # noqa: E402
-
-from agent_runtime.traces import RunTrace  # noqa: E402
-from agent_runtime.traces.reading import read_trace  # noqa: E402
+from agent_runtime.traces import RunTrace
+from agent_runtime.traces.reading import read_trace
 
 
 class Receiver(service.TraceServiceServicer):
