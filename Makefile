@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup engine image demo test lint types check bench clean
+.PHONY: help setup engine image demo browser test lint types bench clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,7 +24,12 @@ image: engine  ## Build the sandbox image once.
 demo: image  ## Fix a real bug in a sandbox, live.
 	$(BIN)/agent-runtime run examples/gcd --task "gcd fails for most inputs: find the bug and fix it"
 
-test: image lint types  ## Lint, check types, run all tests.
+browser:  ## Install Chromium for the test of the HTML page (as root on Debian).
+	@command -v chromium >/dev/null || if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "install chromium" && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; \
+	else echo "chromium is missing: the test of the HTML page is skipped"; fi
+
+test: image browser lint types  ## Lint, check types, run all tests.
 	$(BIN)/pytest -n 2 --dist loadgroup
 
 lint: setup
