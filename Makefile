@@ -26,7 +26,7 @@ demo: image  ## Fix a real bug in a sandbox, live.
 
 browser:  ## Install Chromium for the test of the HTML page (as root on Debian).
 	@command -v chromium >/dev/null || if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  echo "install chromium" && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; \
+	  echo "install chromium" && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; \
 	else echo "chromium is missing: the test of the HTML page is skipped"; fi
 
 test: image browser lint types  ## Lint, check types, run all tests.
