@@ -131,6 +131,6 @@ def _exactly(arguments: Mapping[str, Any]) -> Schema:
 def listing(files: Sequence[str], limit: int = 5_000) -> list[str]:
     """Files that a path parameter may name: at most `limit`, since a larger enumeration costs compile time.
 
-    A name that is not UTF-8 (it arrives with surrogates in it) is no text that a model could write.
+    Names with control characters, or with bytes that are no UTF-8 (here surrogates), are no text to decode.
     """
     return sorted(path for path in files if path.isprintable())[:limit]

@@ -24,6 +24,9 @@ from agent_runtime.knowledge import sayable
 from agent_runtime.sandboxes.contract import ToolResult
 from agent_runtime.traces import conventions
 
+NOT_FOUND = 127
+"""A shell's exit code for a command that is not there."""
+
 
 @dataclass
 class Ending:
@@ -136,9 +139,12 @@ def observe(run: Run, call: ToolCall, result: ToolResult) -> None:
 
 
 def note_tests(run: Run, result: ToolResult) -> None:
-    """Keep a complete test result; a repository without tests cannot be worked on."""
+    """Keep a complete test result; a repository without tests, or whose first run finds no command, is bad use."""
     if result.data.get("status") == "no_tests":
         raise UsageError("no tests were found in the repository: name the test command with --test")
+    if run.known.tests is None and result.data.get("exit_code") == NOT_FOUND:
+        why = str(result.data.get("output", "")).strip().rpartition("\n")[2]
+        raise UsageError(f"the test command is not in the sandbox ({why}): correct --test, or use an image that has it")
     run.known.tests = dict(result.data)
     run.known.tests_current = True
     took = sum(phase.end_ns - phase.start_ns for phase in result.phases) / 1e9

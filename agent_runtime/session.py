@@ -18,7 +18,7 @@ from agent_runtime.budget import Budget
 from agent_runtime.context import Run
 from agent_runtime.decoding import load_decoder
 from agent_runtime.decoding.decoder import Decoder
-from agent_runtime.errors import AgentRuntimeError, RepositoryError
+from agent_runtime.errors import AgentRuntimeError, RepositoryError, UsageError
 from agent_runtime.knowledge import Knowledge, listing
 from agent_runtime.loop import Ending, loop
 from agent_runtime.run_folder import RunFolder, new_run_id, state_folder
@@ -48,6 +48,8 @@ async def run(
     engine; the run's folder is complete in each case, also when the run is cancelled.
     """
     repository = _checked(Path(repo))
+    if test is not None and not test.strip():
+        raise UsageError("the test command is empty: name one, or leave it out and pytest is used")
     run_id = new_run_id()
     folder = RunFolder(out if out is not None else state_folder() / "runs" / run_id)
     session = _Session(agent, repository, task, test, folder, run_id, on_event)

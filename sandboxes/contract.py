@@ -149,7 +149,11 @@ class Sandbox(Protocol):
         ...
 
     async def diff(self) -> bytes:
-        """What changed since `put`, as a patch for `git apply`; empty where nothing did."""
+        """What changed since `put`, as a patch for `git apply`; empty where nothing did.
+
+        Of new files at most 64 MiB: the largest beyond that, say what a test wrote until the disk was full, are left
+        out, and a warning names them.
+        """
         ...
 
     async def snapshot(self) -> str:

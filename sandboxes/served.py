@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import logging
 import secrets
 import socket
 from collections.abc import Mapping
@@ -22,6 +23,9 @@ from agent_runtime.sandboxes.tree import Tree, read_tree
 
 GREETING_LIMIT = 30.0  # seconds from the start of the main process to its greeting; 0.2 is usual
 FILES_LIMIT = 120.0  # seconds for one transfer of files
+NEW_LIMIT = 64 * 1024**2  # bytes of new files in a patch; what tests write in a loop takes git a minute
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,7 @@ class ServedSandbox(abc.ABC):
 
     async def diff(self) -> bytes:
         """What changed since `put`, as a patch."""
-        changes = await self._changes()
+        changes = await self._changes(NEW_LIMIT)
         return await anyio.to_thread.run_sync(patches.make_patch, self._baseline, changes.tree, changes.deleted)
 
     async def read(self, path: str) -> bytes:
@@ -172,7 +176,7 @@ class ServedSandbox(abc.ABC):
         entries = [[entry.path, entry.kind, entry.mode, entry.size] for entry in tree.entries.values()]
         await self._files_call("put", {"entries": entries, "delete": delete, "baseline": baseline}, tree)
 
-    async def _changes(self) -> Changes:
+    async def _changes(self, new_limit: int | None = None) -> Changes:
         listed, _ = await self._files_call("changes", {})
         # No patch may write into a repository's own folder: git refuses it, and rightly.
         entries: list[list[Any]] = [entry for entry in listed["entries"] if ".git" not in entry[0].lower().split("/")]
@@ -181,6 +185,8 @@ class ServedSandbox(abc.ABC):
             ignore = self._ignore_files()
             ignored = await anyio.to_thread.run_sync(patches.ignored, new, ignore, self._exclude)
             entries = [entry for entry in entries if entry[0] not in ignored]
+        if new_limit is not None:
+            entries = self._without_the_largest(entries, new_limit)
         tree = Tree()
         if entries:
             paths = [entry[0] for entry in entries]
@@ -190,6 +196,19 @@ class ServedSandbox(abc.ABC):
                 tree.add(path, kind, mode, content[start : start + size])
                 start += size
         return Changes(tree, tuple(listed["deleted"]))
+
+    def _without_the_largest(self, entries: list[list[Any]], limit: int) -> list[list[Any]]:
+        """`entries` without the largest new files, where all new files together hold more than `limit` bytes."""
+        new = [entry for entry in entries if entry[0] not in self._baseline.entries]
+        total, dropped = sum(entry[3] for entry in new), set()
+        for path, _, _, size in sorted(new, key=lambda entry: -int(entry[3])):
+            if total <= limit:
+                break
+            total -= size
+            dropped.add(path)
+        if dropped:
+            log.warning("too large for a patch and left out of it: %s", ", ".join(sorted(dropped)))
+        return [entry for entry in entries if entry[0] not in dropped]
 
     def _ignore_files(self) -> dict[str, bytes]:
         tree = self._baseline

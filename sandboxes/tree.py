@@ -17,6 +17,9 @@ from agent_runtime.errors import RepositoryError
 
 LEFT_OUT = frozenset([".git", ".venv", "__pycache__", "node_modules"])
 PIECE = 256 * 1024  # bytes read at once
+# Only lists of files are asked for. A file-system monitor is a program that the repository's settings name; and that
+# the folder is somebody else's (git's "dubious ownership") would make us read it as if it were no repository at all.
+GIT = ("git", "-c", "core.fsmonitor=false", "-c", "safe.directory=*")
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,8 @@ def read_tree(root: Path, limit: int) -> tuple[Tree, tuple[str, ...]]:
             elif stat.S_ISREG(status.st_mode):
                 if tree.size + status.st_size > limit:
                     raise RepositoryError(
-                        f"{root} holds more than {limit} bytes; raise the limit workspace_bytes or ignore files in git"
+                        f"{root} holds more than {limit / 1024**2:.0f} MiB (at {path}): "
+                        "make it a git repository that ignores what the tests do not need"
                     )
                 tree.add(path, "file", stat.S_IMODE(status.st_mode), absolute.read_bytes())
             elif not stat.S_ISDIR(status.st_mode):
@@ -101,15 +105,17 @@ def read_tree(root: Path, limit: int) -> tuple[Tree, tuple[str, ...]]:
 
 
 def list_files(root: Path) -> list[str]:
-    """What git tracks plus what it neither tracks nor ignores; outside git, everything but `LEFT_OUT`."""
+    """What git tracks plus what it neither tracks nor ignores; everything but `LEFT_OUT` where that is nothing."""
     if is_git_repository(root):
-        command = ["git", "-C", str(root), "ls-files", "-co", "--exclude-standard", "-z"]
+        command = [*GIT, "-C", str(root), "ls-files", "-co", "--exclude-standard", "-z"]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
         if done.returncode != 0:
             raise RepositoryError(f"git cannot list {root}: {done.stderr.decode('utf-8', 'replace').strip()}")
         # A path ends in a slash where it is a repository of its own: nothing of that is sent.
         paths = {os.fsdecode(path) for path in done.stdout.split(b"\0") if path and not path.endswith(b"/")}
-        return sorted(paths)
+        if paths:
+            return sorted(paths)
+        # A folder that an enclosing repository ignores, say a home directory under git.
     found = []
     for directory, names, files in os.walk(root, onerror=unreadable):
         names[:] = [name for name in names if name not in LEFT_OUT]
@@ -126,7 +132,7 @@ def unreadable(error: OSError) -> None:
 def is_git_repository(root: Path) -> bool:
     """Whether `root` lies in a git work tree and git is installed."""
     try:
-        command = ["git", "-C", str(root), "rev-parse", "--is-inside-work-tree"]
+        command = [*GIT, "-C", str(root), "rev-parse", "--is-inside-work-tree"]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     except FileNotFoundError:
         return False

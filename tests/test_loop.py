@@ -1,6 +1,7 @@
 """The loop on real parts: the tool server, pytest, the trace; only the model's calls are written down here."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -181,6 +182,18 @@ async def test_failures_are_typed_and_leave_a_complete_folder(shop, tmp_path):
     with pytest.raises(CheckpointError, match="no checkpoint folder"):
         await run(free_agent(model="/nowhere"), shop, "fix it", out=tmp_path / "model")
     assert json.loads((tmp_path / "model" / "result.json").read_text())["status"] == "failed"
+
+
+async def test_a_test_command_that_is_not_there_is_bad_use(shop, tmp_path):
+    with pytest.raises(UsageError, match=r"npn: .*not found"):
+        await run(free_agent(), shop, "fix it", test="npn test", out=tmp_path / "run", decoder=scripted(TESTS))
+
+
+async def test_a_name_that_is_not_utf8_is_no_obstacle(shop, tmp_path):
+    (shop / os.fsdecode(b"odd-\xff.py")).write_text("x = 1\n")
+    calls = [TESTS, ("inspect", {"path": "shop.py"}), PATCH, TESTS, SOLVED]
+    result = await run(free_agent(), shop, "fix it", out=tmp_path / "run", decoder=scripted(*calls))
+    assert result.status == "solved"
 
 
 async def test_a_repository_without_tests_is_bad_use(tmp_path):

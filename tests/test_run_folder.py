@@ -1,4 +1,5 @@
 import json
+import resource
 
 import pytest
 from pydantic import TypeAdapter
@@ -46,3 +47,19 @@ def test_run_ids_are_unique_and_sort_by_time():
     names = [new_run_id() for _ in range(100)]
     assert len(set(names)) == 100
     assert sorted(name[:15] for name in names) == [name[:15] for name in names]
+
+
+def test_a_disk_that_fills_up_is_told_in_one_sentence(tmp_path):
+    folder = RunFolder(tmp_path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))  # as a full disk does, without one
+    try:
+        with pytest.raises(UsageError, match=r"cannot be written.*free space"):
+            folder.append(Progress(message="x" * 1000))
+        with pytest.raises(UsageError, match=r"cannot be written.*free space"):
+            folder.write_patch(b"x" * 1000)
+        with pytest.raises(UsageError, match=r"cannot be written.*free space"):
+            folder.write_result({"x": "x" * 1000})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        folder.close()

@@ -6,6 +6,8 @@
 Cold and warm share `preload`, `conduct` and `end`, so that their results are equal.
 """
 
+# Plain strings: a `Path` is not imported before the repository decides which modules there are.
+# ruff: noqa: PTH110, PTH112, PTH118
 from __future__ import annotations
 
 import atexit
@@ -74,13 +76,16 @@ def run_once(request: Request, send: Send) -> NoReturn:
 
 
 def conduct(request: Request, reporter: Any) -> int:
-    """Run pytest in this process, as `python -m pytest` does in the root of the repository; its exit code."""
+    """Run pytest in this process, as `python -m pytest` in the root of an installed repository; its exit code."""
     for name in [name for name in sys.modules if name.split(".")[0] == "agent_runtime"]:
         del sys.modules[name]  # the repository may hold a package of that name
     root, arguments = request["root"], request["arguments"]
     os.chdir(root)
     if sys.path[:1] != [root]:
         sys.path.insert(0, root)
+    source = os.path.join(root, "src")
+    if os.path.isdir(source) and not os.path.exists(os.path.join(source, "__init__.py")):
+        sys.path.insert(1, source)  # a package in the src layout, which nobody has installed here
     sys.argv = ["pytest", *arguments]
     try:
         return int(sys.modules["pytest"].main(arguments, plugins=[reporter]))

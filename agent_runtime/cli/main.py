@@ -178,6 +178,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of our output is gone (`| head`): not an error of ours, and nothing more can be said.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + 13
+    except KeyboardInterrupt:
+        # Before the run has begun to listen for signals, or in a command that does not: nothing is to be cleaned.
+        return 128 + 2
+    except OSError as error:
+        # What no part of the program expects, say a disk that fills up: still one sentence.
+        sys.stderr.write(f"agent-runtime: {error.strerror or error}: {error.filename or 'no file'}\n")
+        return 3
     return code
 
 

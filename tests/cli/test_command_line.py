@@ -88,6 +88,8 @@ def test_apply_writes_the_patch_and_the_tests_then_pass(shop, environment):
         (["run", "{tmp}/shop"], 2, "--task"),
         (["run", "{tmp}/shop", "--task", "x", "--timeout", "-1"], 2, "not a positive number"),
         (["run", "{tmp}/shop", "--task", "x", "--max-steps", "0"], 2, "not a positive whole number"),
+        (["run", "{tmp}/shop", "--task", "x", "--seed", "99999999999999999999"], 2, "not between 0 and"),
+        (["run", "{tmp}/shop", "--task", "x", "--test", " "], 2, "the test command is empty"),
         (["run", "{tmp}/shop", "--task", "x", "--out", "{tmp}/shop/shop.py"], 2, "cannot be written"),
         (["run", "{tmp}/shop", "--task", "x", "--model", "{tmp}/nowhere"], 2, "no checkpoint folder"),
         (["run", "{tmp}/shop", "--task", "x", "--model", "{tmp}/shop"], 2, "config.json"),
@@ -233,6 +235,38 @@ def test_doctor_says_what_is_there(environment):
     broken = call("doctor", env={**environment, "DOCKER_HOST": "unix:///nonexistent.sock"})
     assert broken.returncode == 3
     assert "MISSING" in broken.stdout
+
+
+def test_an_interrupt_before_the_run_begins_is_no_traceback():
+    code = (
+        "import sys\n"
+        "from agent_runtime.cli import doctor, main\n"
+        "def interrupted(options): raise KeyboardInterrupt\n"
+        "doctor.main = interrupted\n"
+        "sys.exit(main.main(['doctor']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_a_full_disk_is_one_sentence(shop, environment):
+    code = (
+        "import resource, sys\n"
+        "from agent_runtime.cli.main import main\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    options = ["--task", "x", "--model", "uniform", "--timeout", "20"]
+    command = [sys.executable, "-c", code, "run", str(shop), *options]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 2, done.stderr
+    assert "cannot be written" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def test_what_no_part_expects_of_the_file_system_is_one_sentence(shop, environment):
+    done = call("eval", shop.parent, "--model", "uniform", "--out", shop / "shop.py", env=environment)
+    assert (done.returncode, done.stderr) == (3, f"agent-runtime: File exists: {shop / 'shop.py'}\n")
 
 
 def test_a_reader_that_goes_away_ends_the_run_cleanly(shop, environment):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -420,6 +421,14 @@ async def test_a_patch_of_twenty_megabytes_comes_out_whole(sandbox, repository, 
     git(repository, "apply", "-", data=patch)
     assert (repository / "big.txt").stat().st_size == 20971520
     assert (repository / "big.bin").read_bytes() == await sandbox.read("big.bin")
+
+
+async def test_what_tests_write_without_end_is_left_out_of_the_patch_and_named(sandbox, repository, caplog):
+    await sandbox.put(repository)
+    await shell(sandbox, "head -c 70000000 /dev/zero > endless.bin; echo new > new.txt; echo changed > plain.txt")
+    patch = await sandbox.diff()
+    assert re.findall(rb"^diff --git a/(\S+)", patch, re.MULTILINE) == [b"new.txt", b"plain.txt"]
+    assert "left out of it: endless.bin" in caplog.text
 
 
 async def test_a_snapshot_brings_everything_back(sandbox, repository):

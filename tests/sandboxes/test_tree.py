@@ -23,7 +23,7 @@ def tree_of(files):
 
 def test_a_repository_beyond_the_limit_is_refused_with_the_remedy(tmp_path):
     (tmp_path / "big").write_bytes(b"x" * 1000)
-    with pytest.raises(RepositoryError, match="workspace_bytes"):
+    with pytest.raises(RepositoryError, match=r"MiB .at big.*ignores"):
         read_tree(tmp_path, 999)
     assert read_tree(tmp_path, 1000)[0].size == 1000
 
@@ -66,6 +66,33 @@ def test_a_repository_inside_a_repository_is_left_out(tmp_path):
         subprocess.run(["git", "init", "-q", folder], check=True)
         (folder / "file").write_text("x")
     assert list(read_tree(tmp_path, 100)[0].entries) == ["file"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files away")
+def test_a_repository_of_somebody_else_is_one_too(tmp_path):
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    (tmp_path / ".gitignore").write_text("*.log\n")
+    (tmp_path / "a.log").write_text("x")
+    os.chown(tmp_path, 65534, 65534)
+    os.chown(tmp_path / ".git", 65534, 65534)
+    assert list(read_tree(tmp_path, 100)[0].entries) == [".gitignore"]
+
+
+def test_no_program_that_a_repository_names_is_run_to_list_it(tmp_path):
+    root = tmp_path / "root"
+    subprocess.run(["git", "init", "-q", root], check=True)
+    subprocess.run(["git", "-C", root, "config", "core.fsmonitor", f"touch {tmp_path}/ran; false"], check=True)
+    (root / "file").write_text("x")
+    assert list(read_tree(root, 100)[0].entries) == ["file"]
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_folder_that_an_enclosing_repository_ignores_is_read_nevertheless(tmp_path):
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    (tmp_path / ".gitignore").write_text("*\n")
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "file").write_text("x")
+    assert list(read_tree(tmp_path / "project", 100)[0].entries) == ["file"]
 
 
 def test_no_setting_of_the_user_changes_a_patch(tmp_path, monkeypatch):

@@ -459,6 +459,19 @@ def test_a():
         "PASSED 1 test\n",
     ),
     Case(
+        "a package in the src layout that nobody has installed",
+        {
+            "src/shop/__init__.py": "X = 1\n",
+            "tests/test_a.py": """\
+import shop
+
+def test_a():
+    assert shop.X == 1
+""",
+        },
+        "PASSED 1 test\n",
+    ),
+    Case(
         "a module that pytest's own machinery has, too",
         {
             "packaging.py": "X = 1\n",
