@@ -6,20 +6,14 @@ import argparse
 import json
 import sys
 
-from agent_runtime.agent import Agent
 from agent_runtime.cli.interrupt import run_until_signal
+from agent_runtime.cli.run import agent_of
 from agent_runtime.evaluate import evaluate
 
 
 def main(options: argparse.Namespace) -> int:
     """Print progress to standard error and the table or the JSON object to standard output; exit 0 when all ran."""
-    agent = Agent(
-        model=options.model,
-        sandbox=options.sandbox,
-        max_steps=options.max_steps,
-        timeout=options.timeout,
-        seed=options.seed,
-    )
+    agent = agent_of(options)
     found = run_until_signal(lambda: evaluate(agent, options.folder, options.task, out=options.out, tell=_tell))
     if options.json:
         sys.stdout.write(json.dumps(found) + "\n")

@@ -15,15 +15,20 @@ from agent_runtime.session import run
 EXIT_CODES = {"solved": 0, "unsolved": 1, "failed": 3, "cancelled": 130}
 
 
-def main(options: argparse.Namespace) -> int:
-    """Run the agent; exit 0 when solved, 1 when not."""
-    agent = Agent(
+def agent_of(options: argparse.Namespace) -> Agent:
+    """The agent that the options common to `run` and `eval` describe."""
+    return Agent(
         model=options.model,
         sandbox=options.sandbox,
         max_steps=options.max_steps,
         timeout=options.timeout,
         seed=options.seed,
     )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the agent; exit 0 when solved, 1 when not."""
+    agent = agent_of(options)
     live = None if options.json else Live(sys.stdout)
 
     async def work() -> RunResult:
