@@ -33,6 +33,8 @@ class Knowledge:
     """What they took, or None when they hung or have not run."""
     tests_current: bool = False
     """Whether `tests` is of the workspace as it is now."""
+    suspects: list[str] = field(default_factory=list)
+    """Files that the failing tests point at, nearest first."""
     last_call: str | None = None
     """The tool that was called last."""
     tried: dict[str, set[str]] = field(default_factory=dict)
@@ -51,8 +53,14 @@ class Knowledge:
         self.inspected.discard(path)
 
     def editable(self) -> list[str]:
-        """Python files that were looked at and still have untried edits; tests are never edited."""
-        return [path for path in sorted(self.inspected - self.exhausted) if is_source(path)]
+        """Python files that were looked at and still have untried edits, suspects alone while there are any."""
+        open_files = [path for path in sorted(self.inspected - self.exhausted) if is_source(path)]
+        return [path for path in open_files if path in self.suspects] or open_files
+
+    def unseen(self) -> list[str]:
+        """Files that the transcript does not show, suspects alone while there are any."""
+        hidden = [path for path in self.files if path not in self.inspected]
+        return [path for path in hidden if path in self.suspects] or hidden
 
 
 def is_source(path: str) -> bool:
@@ -67,10 +75,11 @@ def sayable(
 ) -> dict[str, Schema]:
     """The schemas of the calls that make sense now, by tool name; never empty.
 
-    With `guided` (edit canvases) only required parameters are offered, `patch` is the best untried edit or
-    absent, `inspect` names files not yet shown, `search` for a name serves while there are such files, no other
-    tool is called twice in a row, a change is tested before anything else, and `finish` claims what the tests
-    say. Without it the model is free within paths that exist. In both, `run_tests` waits for something new to test.
+    With `guided` (edit canvases) only required parameters are offered; `patch` is the best untried edit or
+    absent; `inspect` names files not yet shown, those that failing tests point at first; `search` is for a name,
+    while there are such files; no other tool is called twice in a row; a change is tested before anything else;
+    `finish` claims what the tests say. Without it the model is free within paths that exist. In both, `run_tests`
+    waits for something new to test.
     """
     schemas: dict[str, Schema] = {}
     untested = known.tests is not None and not known.tests_current
@@ -89,7 +98,7 @@ def sayable(
 def _narrowed(
     name: str, schema: Schema, known: Knowledge, proposal: Mapping[str, Any] | None, *, guided: bool
 ) -> Schema | None:
-    unseen = [path for path in known.files if path not in known.inspected]
+    unseen = known.unseen()
     match name:
         case "finish" if known.tests_pass:
             return required_only(narrow_parameter(schema, "status", ["solved"]))

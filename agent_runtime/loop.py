@@ -22,6 +22,7 @@ from agent_runtime.decoding.decoder import Decoded, Timed, now_ns
 from agent_runtime.errors import DecodingError, UsageError
 from agent_runtime.knowledge import sayable
 from agent_runtime.sandboxes.contract import ToolResult
+from agent_runtime.suspects import suspects
 from agent_runtime.traces import conventions
 
 NOT_FOUND = 127
@@ -46,7 +47,7 @@ async def loop(run: Run) -> Ending:
             if call.name == "finish":
                 return ending(run, call)
             result = await execute_tool(run, call)
-            observe(run, call, result)
+            await observe(run, call, result)
     return Ending("solved" if run.known.tests_pass else "unsolved", reason)
 
 
@@ -124,7 +125,7 @@ async def execute_tool(run: Run, call: ToolCall) -> ToolResult:
     return await run.call_tool(call.name, call.arguments)
 
 
-def observe(run: Run, call: ToolCall, result: ToolResult) -> None:
+async def observe(run: Run, call: ToolCall, result: ToolResult) -> None:
     """Append the tool's answer to the transcript and note what is now known."""
     run.transcript.append(render_response(call.name, result.text))
     run.budget.tokens = len(run.transcript)
@@ -133,12 +134,12 @@ def observe(run: Run, call: ToolCall, result: ToolResult) -> None:
         case "inspect" if result.ok:
             run.known.inspected.add(str(call.arguments["path"]))
         case "run_tests":
-            note_tests(run, result)
+            await note_tests(run, result)
         case "patch" if result.ok and not run.agent.edit_canvases:
             run.known.changed(str(call.arguments["path"]))
 
 
-def note_tests(run: Run, result: ToolResult) -> None:
+async def note_tests(run: Run, result: ToolResult) -> None:
     """Keep a complete test result; a repository without tests, or whose first run finds no command, is bad use."""
     if result.data.get("status") == "no_tests":
         raise UsageError("no tests were found in the repository: name the test command with --test")
@@ -149,6 +150,7 @@ def note_tests(run: Run, result: ToolResult) -> None:
     run.known.tests_current = True
     took = sum(phase.end_ns - phase.start_ns for phase in result.phases) / 1e9
     run.known.test_seconds = None if result.timed_out else took
+    run.known.suspects = await suspects(result.data, run.known.files, run.sandbox.read)
 
 
 def ending(run: Run, call: ToolCall) -> Ending:
