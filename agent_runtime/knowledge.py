@@ -35,8 +35,8 @@ class Knowledge:
     """Whether `tests` is of the workspace as it is now."""
     suspects: list[str] = field(default_factory=list)
     """Files that the failing tests point at, nearest first."""
-    last_call: str | None = None
-    """The tool that was called last."""
+    asked: set[str] = field(default_factory=set)
+    """The other tools that were called since a file was shown or changed, or tests were run."""
     tried: dict[str, set[str]] = field(default_factory=dict)
     """Per file, the texts that edits have made of it and whose tests failed."""
     exhausted: set[str] = field(default_factory=set)
@@ -46,6 +46,13 @@ class Knowledge:
     def tests_pass(self) -> bool:
         """Whether the tests passed on the workspace as it is now."""
         return self.tests_current and self.tests is not None and bool(self.tests["status"] == "passed")
+
+    def called(self, name: str) -> None:
+        """A tool was called: once it is answered, asking again serves only when there is something new to ask for."""
+        if name in ("inspect", "patch", "run_tests"):
+            self.asked.clear()
+        else:
+            self.asked.add(name)
 
     def changed(self, path: str) -> None:
         """A file was changed: what was seen and tested before no longer holds."""
@@ -77,7 +84,7 @@ def sayable(
 
     With `guided` (edit canvases) only required parameters are offered; `patch` is the best untried edit or
     absent; `inspect` names files not yet shown, those that failing tests point at first; `search` is for a name,
-    while there are such files; no other tool is called twice in a row; a change is tested before anything else;
+    while there are such files; no other tool is called twice in between; a change is tested before anything else;
     `finish` claims what the tests say. Without it the model is free within paths that exist. In both, `run_tests`
     waits for something new to test.
     """
@@ -117,7 +124,7 @@ def _narrowed(
             return required_only(narrowed) if guided else narrowed
         case "patch":
             return narrow_parameter(schema, "path", known.files) if known.files else schema
-        case _ if guided and (known.last_call == name or known.tests_pass):
+        case _ if guided and (name in known.asked or known.tests_pass):
             return None
         case "search" if guided:
             # A name is what a repair looks for; free text is long: canvases of 256 tokens instead of 32.

@@ -129,7 +129,7 @@ async def observe(run: Run, call: ToolCall, result: ToolResult) -> None:
     """Append the tool's answer to the transcript and note what is now known."""
     run.transcript.append(render_response(call.name, result.text))
     run.budget.tokens = len(run.transcript)
-    run.known.last_call = call.name
+    run.known.called(call.name)
     match call.name:
         case "inspect" if result.ok:
             run.known.inspected.add(str(call.arguments["path"]))

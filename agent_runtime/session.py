@@ -84,7 +84,11 @@ async def stream(
 
 
 def _checked(repo: Path) -> Path:
-    if not repo.exists():
+    try:
+        there = repo.exists()
+    except OSError as error:
+        raise RepositoryError(f"{repo} cannot be read: {error.strerror}") from error
+    if not there:
         raise RepositoryError(f"there is no repository at {repo}: give the path of an existing folder")
     if not repo.is_dir():
         raise RepositoryError(f"{repo} is not a folder: give the repository's folder")

@@ -1,7 +1,7 @@
 import jsonschema
 import pytest
 
-from agent_runtime.knowledge import Knowledge, is_source, sayable
+from agent_runtime.knowledge import Knowledge, is_source, listing, sayable
 from agent_runtime.tool_definition import builtin_tools
 
 TOOLS = builtin_tools()
@@ -64,9 +64,19 @@ def test_finish_claims_what_the_tests_say(tests, status):
     assert not says(schemas, "finish", {"status": {"solved": "unsolved", "unsolved": "solved"}[status]})
 
 
-def test_no_tool_but_patch_and_inspect_is_called_twice_in_a_row():
-    assert "search" not in guided(known(last_call="search"))
-    assert "inspect" in guided(known(last_call="inspect"))
+def test_tools_that_change_nothing_cannot_be_called_in_turns_for_ever():
+    facts = known()
+    facts.called("search")
+    facts.called("changelog")
+    tools = {**TOOLS, "changelog": TOOLS["search"]}
+    assert set(sayable(tools, facts, None, guided=True)) == {"inspect", "run_tests"}
+    facts.called("inspect")
+    assert set(sayable(tools, facts, None, guided=True)) == {"inspect", "run_tests", "search", "changelog"}
+
+
+def test_names_that_no_text_can_hold_are_not_offered():
+    names = ["b.py", "naïve ☃.py", "odd-\udcff.py", "tab\t.py", "a.py"]
+    assert listing(names) == ["a.py", "b.py", "naïve ☃.py"]
 
 
 def test_a_free_model_may_patch_any_file_that_exists():

@@ -176,6 +176,8 @@ async def test_failures_are_typed_and_leave_a_complete_folder(shop, tmp_path):
         await run(free_agent(), tmp_path / "nowhere", "fix it")
     with pytest.raises(RepositoryError, match="is not a folder"):
         await run(free_agent(), shop / "shop.py", "fix it")
+    with pytest.raises(RepositoryError, match="cannot be read: File name too long"):
+        await run(free_agent(), shop / ("x" * 300), "fix it")
     with pytest.raises(DecodingError, match="only 1 calls"):
         await run(free_agent(), shop, "fix it", out=tmp_path / "short", decoder=scripted(TESTS))
     assert json.loads((tmp_path / "short" / "result.json").read_text())["status"] == "failed"
