@@ -2,8 +2,8 @@
 
 A row is one transcript, encoded causally (with the causal loss on all of it), and the canvases of several of
 its steps side by side: each sees the transcript up to where its call begins, and itself. The noise is
-uniform at a random rate; in half of the canvases the literals of the call stay clean, as the grammar
-pins them at run time.
+uniform, or holes, at a random rate; in half of the canvases the literals of the call stay clean, as the
+grammar pins them at run time.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ CONTEXT, CANVAS = 512, 256
 NOISY, CLEAN, TAIL = 1.0, 0.2, 0.3
 #: Share of canvases that are all noise, as every canvas is at its first step.
 FRESH = 0.4
+#: Share of canvases whose noise is holes instead of random tokens: a decoder may start from either.
+HOLES = 0.5
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,9 @@ def batch(transcripts: list[Transcript], scribe: Scribe, noise: Noise, rng: np.r
             if rng.random() < 0.5:
                 noisy[:3] = False
                 noisy &= (clean >= noise.first) | (clean == eos) | (clean == pad)
-            out.tokens[row, span] = np.where(noisy, rng.integers(noise.first, noise.vocab, len(clean)), clean)
+            random_tokens = rng.integers(noise.first, noise.vocab, len(clean))
+            filling = np.full(len(clean), noise.hole) if rng.random() < HOLES else random_tokens
+            out.tokens[row, span] = np.where(noisy, filling, clean)
             out.targets[row, span] = clean
             out.weights[row, span] = np.where(noisy, NOISY, CLEAN)
             out.weights[row, at + len(call) + 1 : at + len(clean)] = TAIL
