@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -206,6 +207,19 @@ def test_what_a_killed_run_left_is_removed_by_the_next_start(shop, tmp_path, env
     process.terminate()
     process.communicate(timeout=40)
     assert ours(run_id) == []
+
+
+def test_tests_that_kill_everything_lose_the_sandbox_and_the_run_is_saved(shop, tmp_path, environment):
+    killer = "import os\nfor name in os.listdir('/proc'):\n    if name.isdigit() and int(name) != os.getpid():\n"
+    killer += "        try:\n            os.kill(int(name), 9)\n        except OSError:\n            pass\n"
+    (shop / "conftest.py").write_text(killer)
+    out = tmp_path / "run"
+    done = call("run", shop, "--task", "x", "--model", "uniform", "--json", "--out", out, env=environment)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert re.fullmatch(r"agent-runtime: the sandbox ended: .*exit code 137.*\n", done.stderr)
+    assert json.loads((out / "result.json").read_text())["status"] == "failed"
+    assert (out / "trace.jaeger.json").exists()
+    assert ours(json.loads((out / "events.jsonl").read_text().partition("\n")[0])["run_id"]) == []
 
 
 def test_eval_counts_and_resumes(tmp_path, environment):

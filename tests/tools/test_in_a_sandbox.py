@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import anyio
 import pytest
+import torch
 
+from agent_runtime.decoding import compile_calls, default_tokenizer
+from agent_runtime.decoding.narrow import narrow_parameter
+from agent_runtime.decoding.scripted import ScriptedDecoder
 from agent_runtime.sandboxes import open_sandbox
-from agent_runtime.tool_definition import tool
+from agent_runtime.tool_definition import builtin_tools, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -105,3 +109,28 @@ async def test_a_users_tool_runs_inside(sandbox, repository):
     assert (await sandbox.call(*count_lines.sandbox_call({"path": "tabs.py"}), 10)).text == "4\n"
     missing = await sandbox.call(*count_lines.sandbox_call({"path": "nothing"}), 10)
     assert missing.error.kind == "raised"
+
+
+async def test_any_text_gets_through_a_call_unchanged(sandbox, repository):  # C4
+    await sandbox.put(repository)
+    text = 'a = "\\"\\\\n\\u0041" + \'<|"|>\'  # \t\u2603 \U0001f600 {}[],:\n\n\ttail\n'
+    grammar = compile_calls({"patch": builtin_tools()["patch"].parameters}, default_tokenizer())
+    script = [("patch", {"path": "tabs.py", "start": 1, "end": 1, "text": text})]
+    decoded = ScriptedDecoder(default_tokenizer(), script).decode(grammar, seed=0).value
+    assert (await call(sandbox, decoded.name, **decoded.arguments)).ok
+    assert await sandbox.read("tabs.py") == text.encode() + b"\tif x:\n\t\treturn 1\n\treturn 2\n"
+
+
+async def test_a_model_that_wants_nothing_but_blanks_makes_a_call_without_any(sandbox, repository):  # C9
+    await sandbox.put(repository)
+    tokenizer = default_tokenizer()
+    schema = narrow_parameter(builtin_tools()["inspect"].parameters, "path", ["tabs.py"])
+    grammar = compile_calls({"inspect": schema}, tokenizer)
+    blank = torch.tensor([not tokenizer.decode([token]).strip() for token in range(tokenizer.vocab_size)])
+    wanted = torch.where(blank, 0.0, -50.0).expand(128, -1).contiguous()
+    end = tokenizer.special("<tool_call|>")
+    best = grammar.viterbi(wanted).tolist()
+    tokens = best[: best.index(end) + 1]
+    assert not any(map(str.isspace, tokenizer.decode(tokens)))
+    decoded = grammar.parse(tokens)
+    assert (await call(sandbox, decoded.name, **decoded.arguments)).ok
