@@ -145,7 +145,7 @@ async def note_tests(run: Run, result: ToolResult) -> None:
         raise UsageError("no tests were found in the repository: name the test command with --test")
     if run.known.tests is None and result.data.get("exit_code") == NOT_FOUND:
         why = str(result.data.get("output", "")).strip().rpartition("\n")[2]
-        raise UsageError(f"the test command is not in the sandbox ({why}): correct --test, or use an image that has it")
+        raise UsageError(f"the test command is not in the sandbox ({why}): correct --test, or name an --image with it")
     run.known.tests = dict(result.data)
     run.known.tests_current = True
     took = sum(phase.end_ns - phase.start_ns for phase in result.phases) / 1e9

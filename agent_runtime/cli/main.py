@@ -53,6 +53,9 @@ def _add_agent_options(parser: argparse.ArgumentParser, *, timeout: float) -> No
         default="docker",
         help="where tools run; 'local' does not isolate: only for code that you trust",
     )
+    parser.add_argument(
+        "--image", metavar="IMAGE", help="a Docker image with what the tests need and python3 (default: our own)"
+    )
     parser.add_argument("--max-steps", type=_positive_int, default=100, metavar="N", help="tool calls (default 100)")
     parser.add_argument(
         "--timeout",

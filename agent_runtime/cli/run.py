@@ -20,6 +20,7 @@ def agent_of(options: argparse.Namespace) -> Agent:
     return Agent(
         model=options.model,
         sandbox=options.sandbox,
+        image=options.image,
         max_steps=options.max_steps,
         timeout=options.timeout,
         seed=options.seed,

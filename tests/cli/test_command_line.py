@@ -94,6 +94,11 @@ def test_apply_writes_the_patch_and_the_tests_then_pass(shop, environment):
         (["run", "{tmp}/shop", "--task", "x", "--out", "{tmp}/shop/shop.py"], 2, "cannot be written"),
         (["run", "{tmp}/shop", "--task", "x", "--model", "{tmp}/nowhere"], 2, "no checkpoint folder"),
         (["run", "{tmp}/shop", "--task", "x", "--model", "{tmp}/shop"], 2, "config.json"),
+        (
+            ["run", "{tmp}/shop", "--task", "x", "--model", "uniform", "--image", "test.invalid/none:1"],
+            3,
+            "test.invalid",
+        ),
         (["run", "{tmp}/empty", "--task", "x", "--sandbox", "local", "--model", "uniform"], 2, "--test"),
         (["eval", "{tmp}/nowhere"], 2, "is not a folder"),
         (["eval", "{tmp}/empty"], 2, "holds no repositories"),
@@ -101,7 +106,7 @@ def test_apply_writes_the_patch_and_the_tests_then_pass(shop, environment):
         (["frobnicate"], 2, "invalid choice"),
     ],
 )
-def test_bad_use_is_one_sentence_and_exit_code_2(shop, tmp_path, environment, arguments, code, message):
+def test_bad_use_is_one_sentence_and_an_exit_code(shop, tmp_path, environment, arguments, code, message):
     (tmp_path / "empty").mkdir()
     done = call(*(argument.format(tmp=tmp_path) for argument in arguments), env=environment)
     assert done.returncode == code, done.stderr
