@@ -13,7 +13,7 @@ from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 
 from agent_runtime.agent import Agent
 from agent_runtime.decoding import load_decoder
-from agent_runtime.decoding.decoder import Decoder
+from agent_runtime.decoding.decoder import Decoder, Snapshot
 from agent_runtime.errors import AgentRuntimeError, RepositoryError, SandboxLost, UsageError
 from agent_runtime.run_folder import new_run_id, state_folder
 from agent_runtime.session import run
@@ -35,11 +35,12 @@ async def evaluate(
     if done:
         tell(f"{len(done)} tasks are already in {out} and are not run again")
     decoder = await anyio.to_thread.run_sync(load_decoder, agent.model)
+    empty = decoder.fork()
     results = out / "tasks.jsonl"
     for index, repo in enumerate(repositories, start=1):
         if repo.name in done:
             continue
-        found = await _one(agent, repo, task, out / "runs" / f"{repo.name}-{new_run_id()}", decoder)
+        found = await _one(agent, repo, task, out / "runs" / f"{repo.name}-{new_run_id()}", decoder, empty)
         done[repo.name] = found
         with results.open("a") as lines:
             lines.write(json.dumps(found) + "\n")
@@ -59,8 +60,7 @@ async def evaluate(
     }
 
 
-async def _one(agent: Agent, repo: Path, task: str, run_dir: Path, decoder: Decoder) -> dict[str, Any]:
-    empty = decoder.fork()
+async def _one(agent: Agent, repo: Path, task: str, run_dir: Path, decoder: Decoder, empty: Snapshot) -> dict[str, Any]:
     # A sandbox that was lost says nothing about the agent: such a task is run once more.
     attempts = AsyncRetrying(retry=retry_if_exception(_is_retryable), stop=stop_after_attempt(2), reraise=True)
     try:

@@ -50,6 +50,8 @@ async def run(
     repository = _checked(Path(repo))
     if test is not None and not test.strip():
         raise UsageError("the test command is empty: name one, or leave it out and pytest is used")
+    if decoder is not None and decoder.position:
+        raise UsageError("the decoder holds another run's tokens: restore the snapshot that was made of it before")
     run_id = new_run_id()
     folder = RunFolder(out if out is not None else state_folder() / "runs" / run_id)
     session = _Session(agent, repository, task, test, folder, run_id, on_event)

@@ -162,6 +162,17 @@ async def test_guided_edits_find_the_fix_with_a_random_model(shop, tmp_path):
     assert [path.name for path in shop.iterdir() if path.name.startswith("test")] == ["test_shop.py"]
 
 
+async def test_a_decoder_of_another_run_is_refused(shop, tmp_path):
+    decoder = scripted(TESTS, ("finish", {"status": "unsolved"}))
+    empty = decoder.fork()
+    await run(free_agent(), shop, "fix it", out=tmp_path / "first", decoder=decoder)
+    with pytest.raises(UsageError, match="another run"):
+        await run(free_agent(), shop, "fix it", out=tmp_path / "second", decoder=decoder)
+    decoder.restore(empty)
+    result = await run(free_agent(), shop, "fix it", out=tmp_path / "third", decoder=decoder)
+    assert result.status == "unsolved"
+
+
 async def test_a_stream_that_is_left_early_cleans_up(shop, tmp_path):
     calls = [TESTS, ("inspect", {"path": "shop.py"})]
     async with stream(free_agent(), shop, "fix it", out=tmp_path / "run", decoder=scripted(*calls)) as happenings:
