@@ -51,6 +51,9 @@ class Agent(BaseModel):
     tool_timeout: float = Field(default=30.0, gt=0)
     """Seconds that one tool call may take; afterwards nothing of it is left alive."""
 
+    test_timeout: float = Field(default=10.0, gt=0)
+    """Processor seconds that one test may take before it counts as failed: what an endless loop costs."""
+
     edit_canvases: bool = True
     """Offer `patch` only as ranked edits of one line: small models repair by infilling, they do not write."""
 

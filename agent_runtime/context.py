@@ -83,8 +83,9 @@ class Run:
         caller tells what it amounts to.
         """
         limit = self.budget.for_call(self.agent.tool_timeout if timeout is None else timeout)
-        if name == "run_tests" and self.test is not None:
-            arguments = {"command": self.test, **arguments}
+        if name == "run_tests":
+            given = {} if self.test is None else {"command": self.test}
+            arguments = {"test_timeout": self.agent.test_timeout, **given, **arguments}
         self.calls += 1
         started = now_ns()
         tool = self.tools.get(name)

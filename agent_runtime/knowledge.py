@@ -15,6 +15,9 @@ from agent_runtime.decoding.narrow import narrow_parameter, narrow_text, require
 from agent_runtime.tool_definition import Tool
 
 Schema = dict[str, Any]
+LISTED = 20
+"""Files that a guided model chooses from without a search: so few are named in `inspect` as they are."""
+
 NAME = r"^[A-Za-z_][A-Za-z0-9_]{2,23}$"
 """What a guided model may search for."""
 
@@ -84,7 +87,7 @@ def sayable(
 
     With `guided` (edit canvases) only required parameters are offered; `patch` is the best untried edit or
     absent; `inspect` names files not yet shown, those that failing tests point at first; `search` is for a name,
-    while there are such files; no other tool is called twice in between; a change is tested before anything else;
+    where there are too many files to choose from; no other tool is called twice in between; a change is tested before anything else;
     `finish` claims what the tests say. Without it the model is free within paths that exist. In both, `run_tests`
     waits for something new to test.
     """
@@ -118,6 +121,8 @@ def _narrowed(
         case "patch" if guided:
             return None if proposal is None or known.tests_pass else _exactly(proposal)
         case "inspect" | "search" if guided and (known.tests_pass or not unseen):
+            return None
+        case "search" if guided and len(known.files) <= LISTED:
             return None
         case "inspect":
             narrowed = narrow_parameter(schema, "path", unseen if guided else known.files)

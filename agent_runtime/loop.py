@@ -149,7 +149,8 @@ async def note_tests(run: Run, result: ToolResult) -> None:
     run.known.tests = dict(result.data)
     run.known.tests_current = True
     took = sum(phase.end_ns - phase.start_ns for phase in result.phases) / 1e9
-    run.known.test_seconds = None if result.timed_out else took
+    hung = result.timed_out or bool(result.data.get("running"))
+    run.known.test_seconds = None if hung else took
     run.known.suspects = await suspects(result.data, run.known.files, run.sandbox.read)
 
 

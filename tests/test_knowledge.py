@@ -6,11 +6,12 @@ from agent_runtime.tool_definition import builtin_tools
 
 TOOLS = builtin_tools()
 EDIT = {"path": "a.py", "start": 3, "end": 3, "text": "x = 1\n"}
+OTHERS = [f"docs/{number}.md" for number in range(30)]
 FAILED, PASSED = {"status": "failed"}, {"status": "passed"}
 
 
 def known(**facts):
-    return Knowledge(files=["a.py", "b.py", "test_a.py"], **facts)
+    return Knowledge(files=["a.py", "b.py", "test_a.py", *OTHERS], **facts)
 
 
 def says(schemas, name, arguments):
@@ -43,6 +44,10 @@ def test_files_that_failing_tests_point_at_come_first():
     assert says(later, "inspect", {"path": "a.py"})
 
 
+def test_a_repository_of_few_files_needs_no_search():
+    assert "search" not in guided(Knowledge(files=["a.py", "test_a.py"]))
+
+
 def test_a_patch_is_exactly_the_best_untried_edit():
     schemas = guided(known(tests=FAILED, tests_current=True), EDIT)
     assert says(schemas, "patch", EDIT)
@@ -57,7 +62,7 @@ def test_a_change_is_tested_before_anything_else():
 
 @pytest.mark.parametrize(("tests", "status"), [(PASSED, "solved"), (FAILED, "unsolved")])
 def test_finish_claims_what_the_tests_say(tests, status):
-    facts = known(tests=tests, tests_current=True, inspected={"a.py", "b.py", "test_a.py"})
+    facts = known(tests=tests, tests_current=True, inspected={"a.py", "b.py", "test_a.py", *OTHERS})
     schemas = guided(facts)
     assert set(schemas) == {"finish"}
     assert says(schemas, "finish", {"status": status})
@@ -88,7 +93,7 @@ def test_a_free_model_may_patch_any_file_that_exists():
 
 
 def test_suspects_alone_are_edited_while_there_are_any():
-    facts = known(inspected={"a.py", "b.py", "test_a.py"}, suspects=["b.py", "test_a.py"])
+    facts = known(inspected={"a.py", "b.py", "test_a.py", *OTHERS}, suspects=["b.py", "test_a.py"])
     assert facts.editable() == ["b.py"]
     facts.exhausted.add("b.py")
     assert facts.editable() == ["a.py"]
