@@ -87,9 +87,9 @@ def sayable(
 
     With `guided` (edit canvases) only required parameters are offered; `patch` is the best untried edit or
     absent; `inspect` names files not yet shown, those that failing tests point at first; `search` is for a name,
-    where there are too many files to choose from; no other tool is called twice in between; a change is tested before anything else;
-    `finish` claims what the tests say. Without it the model is free within paths that exist. In both, `run_tests`
-    waits for something new to test.
+    where there are too many files to choose from; no other tool is called again before something else was
+    learnt; a change is tested before anything else; `finish` claims what the tests say. Without it the model is
+    free within paths that exist. In both, `run_tests` waits for something new to test.
     """
     schemas: dict[str, Schema] = {}
     untested = known.tests is not None and not known.tests_current
