@@ -214,3 +214,13 @@ async def test_a_repository_without_tests_is_bad_use(tmp_path):
     (tmp_path / "repo" / "a.py").write_text("x = 1\n")
     with pytest.raises(UsageError, match="--test"):
         await run(free_agent(), tmp_path / "repo", "fix it", out=tmp_path / "run", decoder=scripted(TESTS))
+
+
+@pytest.mark.parametrize("kind", ["small", "large"])
+async def test_a_random_checkpoint_of_either_shape_makes_valid_calls_only(shop, tmp_path, tiny_folders, kind):
+    seen = []
+    agent = Agent(sandbox="local", model=str(tiny_folders[kind]), max_steps=6, candidates=2, timeout=60)
+    result = await run(agent, shop, "fix it", out=tmp_path / "run", on_event=seen.append)
+    calls = [event for event in seen if isinstance(event, CallDecoded)]
+    assert result.steps == len(calls) >= 4
+    assert all(event.forward_passes >= 1 for event in calls if event.tool == "inspect")
