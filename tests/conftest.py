@@ -7,6 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Speed is a matter for benchmarks: on a busy machine a property test may take its time.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 # Tests run side by side and their networks are tiny: a second thread only waits for the first.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
