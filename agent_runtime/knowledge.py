@@ -36,6 +36,8 @@ class Knowledge:
     """What they took, or None when they hung or have not run."""
     tests_current: bool = False
     """Whether `tests` is of the workspace as it is now."""
+    patched: set[str] = field(default_factory=set)
+    """Files that a patch has changed."""
     suspects: list[str] = field(default_factory=list)
     """Files that the failing tests point at, nearest first."""
     asked: set[str] = field(default_factory=set)
@@ -61,6 +63,7 @@ class Knowledge:
         """A file was changed: what was seen and tested before no longer holds."""
         self.tests_current = False
         self.inspected.discard(path)
+        self.patched.add(path)
 
     def editable(self) -> list[str]:
         """Python files that were looked at and still have untried edits, suspects alone while there are any."""

@@ -198,7 +198,9 @@ class _Session:
                 finally:
                     # Bounded and shielded: an interrupted run keeps what it has found, but never hangs for it.
                     with anyio.move_on_after(10, shield=True), trace.span(conventions.TRANSPORT):
-                        self._patch = await sandbox.diff()
+                        # A guided agent changes files by `patch` alone; what else is new, its tests left behind.
+                        paths = run.known.patched if self._agent.edit_canvases else None
+                        self._patch = await sandbox.diff(paths)
         return ending
 
     @asynccontextmanager

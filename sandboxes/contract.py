@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -148,9 +148,10 @@ class Sandbox(Protocol):
         """The bytes of one file of the workspace as it is now. Raises `RepositoryError` where it cannot be read."""
         ...
 
-    async def diff(self) -> bytes:
+    async def diff(self, paths: Collection[str] | None = None) -> bytes:
         """What changed since `put`, as a patch for `git apply`; empty where nothing did.
 
+        With `paths` only of those files: tests leave files behind that are no part of a change.
         Of new files at most 64 MiB: the largest beyond that, say what a test wrote until the disk was full, are left
         out, and a warning names them.
         """

@@ -6,7 +6,7 @@ import abc
 import logging
 import secrets
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +36,12 @@ class Changes:
     """New and changed files."""
 
     deleted: tuple[str, ...]
+
+    def only(self, paths: Collection[str]) -> Changes:
+        """Those of `paths`."""
+        entries = {path: entry for path, entry in self.tree.entries.items() if path in paths}
+        kept = Tree(self.tree.content, entries, self.tree.size)
+        return Changes(kept, tuple(path for path in self.deleted if path in paths))
 
 
 class ServedSandbox(abc.ABC):
@@ -118,9 +124,11 @@ class ServedSandbox(abc.ABC):
         paths = tuple(sorted(path for path, entry in tree.entries.items() if entry.kind == "file"))
         return PutReport(len(tree.entries), tree.size, paths, skipped)
 
-    async def diff(self) -> bytes:
+    async def diff(self, paths: Collection[str] | None = None) -> bytes:
         """What changed since `put`, as a patch."""
         changes = await self._changes(NEW_LIMIT)
+        if paths is not None:
+            changes = changes.only(paths)
         return await anyio.to_thread.run_sync(patches.make_patch, self._baseline, changes.tree, changes.deleted)
 
     async def read(self, path: str) -> bytes:

@@ -173,6 +173,15 @@ async def test_a_decoder_of_another_run_is_refused(shop, tmp_path):
     assert result.status == "unsolved"
 
 
+async def test_what_tests_leave_behind_is_no_part_of_a_guided_patch(shop, tmp_path):
+    (shop / "conftest.py").write_text("from pathlib import Path\nPath('left.txt').write_text('by the tests')\n")
+    agent = Agent(sandbox="local", model="uniform", timeout=100)
+    result = await run(agent, shop, "fix it", out=tmp_path / "run")
+    assert result.status == "solved", result.reason
+    assert "shop.py" in result.patch
+    assert "left.txt" not in result.patch
+
+
 async def test_a_stream_that_is_left_early_cleans_up(shop, tmp_path):
     calls = [TESTS, ("inspect", {"path": "shop.py"})]
     async with stream(free_agent(), shop, "fix it", out=tmp_path / "run", decoder=scripted(*calls)) as happenings:

@@ -409,6 +409,7 @@ async def test_a_change_that_keeps_size_and_time_is_seen(sandbox, repository):
     )
     assert result.text == ""
     assert b"+TWO" in await sandbox.diff()
+    assert await sandbox.diff(()) == b""
 
 
 async def test_a_patch_of_twenty_megabytes_comes_out_whole(sandbox, repository, tmp_path):
