@@ -148,6 +148,9 @@ class _Session:
                 try:
                     ending = await self._work(trace, decoder)
                     status, reason = ending.status, ending.reason
+                except anyio.get_cancelled_exc_class():
+                    status, reason = "cancelled", "the run was cancelled"
+                    raise
                 finally:
                     trace.root.set_attribute(conventions.RUN_STATUS, status)
         except BaseExceptionGroup as group:
@@ -157,11 +160,13 @@ class _Session:
         except AgentRuntimeError as error:
             status, reason = "failed", str(error)
             raise
-        except anyio.get_cancelled_exc_class():
-            status, reason = "cancelled", "the run was cancelled"
-            raise
         finally:
-            result = self._finish(status, reason)
+            # A collector that did not take the spans is told here: only now is it known.
+            try:
+                for sentence in trace.warnings:
+                    self._emit(events.Progress(message=sentence))
+            finally:
+                result = self._finish(status, reason)
         return result
 
     async def _work(self, trace: RunTrace, decoder: Decoder | None) -> Ending:

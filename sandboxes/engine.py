@@ -103,7 +103,7 @@ def start_daemon(options: list[str]) -> bool:
     while time.monotonic() < limit and process.poll() is None:
         if docker_status().answers:
             return True
-        time.sleep(0.2)
+        time.sleep(0.2)  # a daemon takes 1 to 3 s, and tells nobody when it is ready
     if process.poll() is None:
         process.terminate()
         process.wait()

@@ -12,7 +12,7 @@ from agent_runtime import Agent, run, stream, tool
 from agent_runtime.decoding import default_tokenizer
 from agent_runtime.decoding.scripted import ScriptedDecoder
 from agent_runtime.errors import CheckpointError, DecodingError, RepositoryError, UsageError
-from agent_runtime.events import CallDecoded, Event, RunFinished, ToolReturned
+from agent_runtime.events import CallDecoded, Event, Progress, RunFinished, ToolReturned
 from tests.repositories import FIXED_LINE, make_shop
 
 pytestmark = pytest.mark.anyio
@@ -180,6 +180,15 @@ async def test_what_tests_leave_behind_is_no_part_of_a_guided_patch(shop, tmp_pa
     assert result.status == "solved", result.reason
     assert "shop.py" in result.patch
     assert "left.txt" not in result.patch
+
+
+async def test_a_collector_that_does_not_answer_is_told_and_harms_nothing(shop, tmp_path, monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    seen = []
+    decoder = scripted(TESTS, PATCH, TESTS, SOLVED)
+    result = await run(free_agent(), shop, "fix it", out=tmp_path / "run", decoder=decoder, on_event=seen.append)
+    assert result.status == "solved"
+    assert any("did not reach the collector" in event.message for event in seen if isinstance(event, Progress))
 
 
 async def test_a_stream_that_is_left_early_cleans_up(shop, tmp_path):
